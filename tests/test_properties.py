@@ -5,6 +5,7 @@ import random
 import string
 from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from toy import BORN, LOW, write_verdict
 
 from covrag_lite import metrics, oracle, prompts, synthesis
 from covrag_lite.data.folder import hold_out
+from covrag_lite.metrics import normalise
 from covrag_lite.oracle import Example
-from covrag_lite.prompts import parse_verdict, render_verdict
+from covrag_lite.prompts import DIRECT, JUDGMENTS, parse_verdict, render_verdict, verdict_parts
 from covrag_lite.records import SCORES, Passage, Question, Verdict
 from covrag_lite.runs.redaction import core, index_questions, redact, restore
 from covrag_lite.synthesis import balance, halve
@@ -37,29 +39,95 @@ def draw_text(rng, n_words=6):
     ).strip()
 
 
-def test_normalising_keeps_words_alone_and_changes_nothing_the_second_time():
-    for rng in seeds(300):
-        text = draw_text(rng)
-        once = metrics.normalise(text)
-        assert metrics.normalise(once) == once
-        assert not set(once) & set(SIGNS) and "  " not in once and once == once.strip()
-        assert metrics.normalise(f"{text}[{rng.randint(1, 9)}]") == metrics.normalise(f"{text} ")
-    for sign in SIGNS:
-        assert metrics.normalise(f"A{sign}B") == "a b", sign
-    assert metrics.normalise("Ada[12]Voss") == "ada voss"
+# Normalising.
 
 
-def test_an_answer_is_right_by_any_of_its_gold_answers_and_whole_is_the_strictest():
+@pytest.fixture(scope="module")
+def cited_texts():
+    """Random texts, each with a citation."""
+    return [(draw_text(rng), f"[{rng.randint(1, 9)}]") for rng in seeds(300)]
+
+
+@pytest.fixture(scope="module")
+def normalised_texts(cited_texts):
+    return [normalise(text) for text, _ in cited_texts]
+
+
+def test_normalising_a_second_time_changes_nothing(normalised_texts):
+    for text in normalised_texts:
+        assert normalise(text) == text
+
+
+def test_a_normalised_text_has_no_punctuation(normalised_texts):
+    for text in normalised_texts:
+        assert not set(text) & set(SIGNS)
+
+
+def test_a_normalised_text_has_no_double_space(normalised_texts):
+    for text in normalised_texts:
+        assert "  " not in text
+
+
+def test_a_normalised_text_has_no_space_at_its_ends(normalised_texts):
+    for text in normalised_texts:
+        assert text == text.strip()
+
+
+def test_a_citation_after_a_text_does_not_count(cited_texts):
+    for text, citation in cited_texts:
+        assert normalise(f"{text}{citation}") == normalise(f"{text} ")
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_sign_separates_words(sign):
+    assert normalise(f"A{sign}B") == "a b"
+
+
+def test_a_citation_separates_words():
+    assert normalise("Ada[12]Voss") == "ada voss"
+
+
+# Accuracy.
+
+
+class Scored(NamedTuple):
+    """Gold answers, an answer that contains one of them, and any other answer."""
+
+    golds: list
+    right: str
+    other: str
+
+
+@pytest.fixture(scope="module")
+def scored_answers():
+    cases = []
     for rng in seeds(200):
-        answers = [draw_text(rng, 2) for _ in range(3)]
-        one = rng.choice([gold for gold in answers if metrics.normalise(gold)] or ["x"])
-        answers = [*answers, one]
-        said = f"{draw_text(rng)} {one} {draw_text(rng)}"
-        assert all(metrics.score(said, answers, metric) for metric in metrics.METRICS)
-        other = draw_text(rng)
-        assert metrics.score(other, answers, "whole") <= metrics.score(other, answers, "normalised")
+        golds = [draw_text(rng, 2) for _ in range(3)]
+        contained = rng.choice([gold for gold in golds if normalise(gold)] or ["x"])
+        golds.append(contained)
+        right = f"{draw_text(rng)} {contained} {draw_text(rng)}"
+        cases.append(Scored(golds, right, draw_text(rng)))
+    return cases
+
+
+@pytest.mark.parametrize("metric", metrics.METRICS)
+def test_an_answer_that_contains_any_of_its_gold_answers_is_right(scored_answers, metric):
+    for case in scored_answers:
+        assert metrics.score(case.right, case.golds, metric)
+
+
+def test_what_is_right_as_whole_words_is_right_as_normalised(scored_answers):
+    for case in scored_answers:
+        whole = metrics.score(case.other, case.golds, "whole")
+        assert whole <= metrics.score(case.other, case.golds, "normalised")
+
+
+def test_an_unknown_metric_is_an_error():
     with pytest.raises(ValueError, match="'exact' is not known"):
         metrics.score("a", ["a"], "exact")
+
+
+# Verdicts.
 
 
 def draw_verdict(rng):
@@ -67,150 +135,372 @@ def draw_verdict(rng):
     revised = (
         draw_text(rng).replace('"', "").replace("\\", "").strip() if rng.random() < 0.5 else ""
     )
-    return scores, rng.choice(prompts.JUDGMENTS), revised
+    return scores, rng.choice(JUDGMENTS), revised
 
 
-def test_what_is_rendered_is_parsed_and_its_parts_are_its_text():
+class Rendered(NamedTuple):
+    """What a verdict says, its text, and what is parsed from it between other words."""
+
+    scores: list
+    judgment: str
+    revised_question: str
+    text: str
+    verdict: Verdict
+
+
+@pytest.fixture(scope="module")
+def rendered():
+    cases = []
     for rng in seeds(200):
-        scores, judgment, revised = draw_verdict(rng)
-        text = render_verdict(scores, judgment, revised)
+        fields = draw_verdict(rng)
+        text = render_verdict(*fields)
         verdict = parse_verdict(f"{draw_text(rng).replace('{', '')} {text} thanks")
-        assert (
-            verdict.parsed and verdict.judgment == judgment and verdict.revised_question == revised
-        )
-        assert [getattr(verdict, name) for name in SCORES] == scores
-        assert "".join(prompts.verdict_parts(verdict)) == text
-        direct = "".join(prompts.verdict_parts(verdict, with_chain=False))
-        read = parse_verdict(direct, prompts.DIRECT)
-        assert read.revised_question == revised and read.judgment == (
-            "false" if revised else "true"
-        )
-        begun = "".join(prompts.verdict_parts(verdict, unfinished=True))
-        assert text.startswith(begun) and begun.endswith(f'"3": "{judgment}')
+        cases.append(Rendered(*fields, text, verdict))
+    return cases
 
 
-def test_a_verdict_with_one_letter_changed_is_never_scored_out_of_range():
+@pytest.fixture(scope="module")
+def parsed_directly(rendered):
+    """The verdicts without the chain, parsed from their text."""
+    texts = ["".join(verdict_parts(case.verdict, with_chain=False)) for case in rendered]
+    return [parse_verdict(text, DIRECT) for text in texts]
+
+
+def test_a_verdict_between_other_words_is_parsed(rendered):
+    assert all(case.verdict.parsed for case in rendered)
+
+
+def test_the_rendered_judgment_is_parsed(rendered):
+    for case in rendered:
+        assert case.verdict.judgment == case.judgment
+
+
+def test_the_rendered_revised_question_is_parsed(rendered):
+    for case in rendered:
+        assert case.verdict.revised_question == case.revised_question
+
+
+def test_the_rendered_scores_are_parsed(rendered):
+    for case in rendered:
+        assert [getattr(case.verdict, name) for name in SCORES] == case.scores
+
+
+def test_the_parts_of_a_verdict_are_its_text(rendered):
+    for case in rendered:
+        assert "".join(verdict_parts(case.verdict)) == case.text
+
+
+def test_the_revised_question_is_the_same_without_the_chain(rendered, parsed_directly):
+    for case, direct in zip(rendered, parsed_directly):
+        assert direct.revised_question == case.revised_question
+
+
+def test_without_the_chain_a_revised_question_means_false(rendered, parsed_directly):
+    for case, direct in zip(rendered, parsed_directly):
+        assert direct.judgment == ("false" if case.revised_question else "true")
+
+
+def test_an_unfinished_verdict_is_the_beginning_of_the_whole_one(rendered):
+    for case in rendered:
+        assert case.text.startswith("".join(verdict_parts(case.verdict, unfinished=True)))
+
+
+def test_an_unfinished_verdict_ends_with_the_judgment(rendered):
+    for case in rendered:
+        unfinished = "".join(verdict_parts(case.verdict, unfinished=True))
+        assert unfinished.endswith(f'"3": "{case.judgment}')
+
+
+@pytest.fixture(scope="module")
+def damaged():
+    """What is parsed from verdicts with one letter changed."""
+    verdicts = []
     for rng in seeds(300):
         text = list(render_verdict(*draw_verdict(rng)))
         text[rng.randrange(len(text))] = rng.choice('0123456789{}",: x')
-        verdict = parse_verdict("".join(text))
-        scores = [getattr(verdict, name) for name in SCORES]
-        assert all(0 <= score <= 1 for score in scores) if verdict.parsed else scores == [None] * 6
-        assert verdict.judgment in (prompts.JUDGMENTS if verdict.parsed else ("",))
+        verdicts.append(parse_verdict("".join(text)))
+    return verdicts
 
 
-def test_free_and_direct_verdicts_are_read():
-    false = parse_verdict(f'{{ "4": " {BORN} " }}', prompts.DIRECT)
-    assert (false.judgment, false.revised_question, false.correctness) == ("false", BORN, None)
-    assert parse_verdict('{ "4": "" }', prompts.DIRECT).judgment == "true"
-    assert not parse_verdict('{ "3": "" }', prompts.DIRECT).parsed
-    quoted = render_verdict(LOW, "false", 'Who wrote "The \\ Lamp"?')
-    assert parse_verdict(quoted).revised_question == "Who wrote 'The  Lamp'?"
-    lines = write_verdict(LOW, "unclear", BORN).replace(", ", ",\n")
-    unclear = parse_verdict(lines)
-    assert unclear.judgment == "unclear"
-    assert prompts.verdict_parts(unclear, with_chain=False) == ('{ "4":', ' "', BORN, '"', " }")
+def test_a_damaged_verdict_that_is_parsed_has_scores_from_0_to_1(damaged):
+    for verdict in damaged:
+        if verdict.parsed:
+            assert all(0 <= getattr(verdict, name) <= 1 for name in SCORES)
+
+
+def test_a_damaged_verdict_that_is_parsed_has_a_judgment(damaged):
+    for verdict in damaged:
+        if verdict.parsed:
+            assert verdict.judgment in JUDGMENTS
+
+
+def test_a_damaged_verdict_that_is_not_parsed_has_no_score(damaged):
+    for verdict in damaged:
+        if not verdict.parsed:
+            assert [getattr(verdict, name) for name in SCORES] == [None] * 6
+
+
+def test_a_damaged_verdict_that_is_not_parsed_has_no_judgment(damaged):
+    for verdict in damaged:
+        if not verdict.parsed:
+            assert verdict.judgment == ""
+
+
+@pytest.fixture
+def direct_false():
+    """A verdict without the chain that revises the question."""
+    return parse_verdict(f'{{ "4": " {BORN} " }}', DIRECT)
+
+
+def test_a_direct_verdict_with_a_question_is_false(direct_false):
+    assert direct_false.judgment == "false"
+
+
+def test_the_spaces_around_a_revised_question_are_cut_off(direct_false):
+    assert direct_false.revised_question == BORN
+
+
+def test_a_direct_verdict_has_no_scores(direct_false):
+    assert direct_false.correctness is None
+
+
+def test_a_direct_verdict_without_a_question_is_true():
+    assert parse_verdict('{ "4": "" }', DIRECT).judgment == "true"
+
+
+def test_a_direct_verdict_without_the_fourth_key_is_not_parsed():
+    assert not parse_verdict('{ "3": "" }', DIRECT).parsed
+
+
+def test_quotes_and_backslashes_in_a_revised_question_do_not_break_the_verdict():
+    text = render_verdict(LOW, "false", 'Who wrote "The \\ Lamp"?')
+    assert parse_verdict(text).revised_question == "Who wrote 'The  Lamp'?"
+
+
+@pytest.fixture
+def in_lines():
+    """A verdict that was written in several lines."""
+    return parse_verdict(write_verdict(LOW, "unclear", BORN).replace(", ", ",\n"))
+
+
+def test_a_verdict_in_several_lines_is_parsed(in_lines):
+    assert in_lines.judgment == "unclear"
+
+
+def test_the_parts_without_the_chain_are_those_that_the_model_fills(in_lines):
+    assert verdict_parts(in_lines, with_chain=False) == ('{ "4":', ' "', BORN, '"', " }")
 
 
 GOOD = render_verdict([0.5] * 6, "true", "")
+DEFECTS = [
+    ("0.50", "1.70"),
+    ("0.50", '"high"'),
+    ("0.50", "true"),
+    ("true", "maybe"),
+    ('"4"', '"5"'),
+    ('"bias"', '"byas"'),
+]
 RUBBISH = ["", "no json", "{", GOOD[:-5], "[1, 2]", '{"1": 3}']
-WRONG = {
-    "0.50": ("1.70", '"high"', "true"),
-    "true": ("maybe",),
-    '"4"': ('"5"',),
-    '"bias"': ('"byas"',),
-}
+RUBBISH += [GOOD.replace(right, wrong, 1) for right, wrong in DEFECTS]
 
 
-@pytest.mark.parametrize(
-    "text", RUBBISH + [GOOD.replace(right, wrong, 1) for right in WRONG for wrong in WRONG[right]]
-)
-def test_rubbish_is_counted_as_unparsed_and_never_scored(text):
+@pytest.mark.parametrize("text", RUBBISH)
+def test_rubbish_is_counted_as_unparsed(text):
+    assert not parse_verdict(text).parsed
+
+
+@pytest.mark.parametrize("text", RUBBISH)
+def test_the_text_of_rubbish_is_kept(text):
+    assert parse_verdict(text).text == text
+
+
+@pytest.mark.parametrize("text", RUBBISH)
+def test_rubbish_revises_no_question(text):
+    assert parse_verdict(text).revised_question == ""
+
+
+@pytest.mark.parametrize("text", RUBBISH)
+def test_rubbish_is_never_scored(text):
     verdict = parse_verdict(text)
-    assert not verdict.parsed
-    assert (verdict.text, verdict.revised_question) == (text, "")
     assert all(getattr(verdict, name) is None for name in SCORES)
+
+
+# Balance.
 
 
 def draw_examples(rng):
     """Examples of two sets and two wordings with random judgments."""
     verdict = Verdict(*[0.5] * 6, "true", "", True, "")
-    made = []
+    examples = []
     for number in range(rng.randint(1, 80)):
         judgment = rng.choice(["true", "false", "false", "unclear"])
         revised = "x" if judgment != "true" and rng.random() < 0.4 else ""
-        question = Question(
-            f"q{number}",
-            rng.choice("ab"),
-            "?",
-            ("x",),
-            kind=rng.choice(["", "two-hop", "a+misspelt"]),
-        )
-        own = replace(verdict, judgment=judgment, revised_question=revised)
-        made.append(
-            Example(question, (), str(number), rng.choice(["retrieved", "broken wording"]), own)
-        )
-    return made
+        dataset = rng.choice("ab")
+        wording = rng.choice(["", "two-hop", "a+misspelt"])
+        question = Question(f"q{number}", dataset, "?", ("x",), kind=wording)
+        kind = rng.choice(["retrieved", "broken wording"])
+        annotation = replace(verdict, judgment=judgment, revised_question=revised)
+        examples.append(Example(question, (), str(number), kind, annotation))
+    return examples
 
 
-def stratum(one):
-    if one.kind == "broken wording" or "+" in one.question.kind:
-        return one.question.dataset, "broken wording"
-    return one.question.dataset, one.question.kind or "well put"
+def stratum(example):
+    if example.kind == "broken wording" or "+" in example.question.kind:
+        return example.question.dataset, "broken wording"
+    return example.question.dataset, example.question.kind or "well put"
 
 
-def test_as_many_true_as_false_in_every_set_and_wording():
+def count_judgments(examples):
+    """How many examples are judged true, and how many not, in every set and wording."""
+    return Counter((stratum(example), example.verdict.judgment == "true") for example in examples)
+
+
+class Balanced(NamedTuple):
+    """Examples, how many are wanted, and the chosen ones."""
+
+    examples: list
+    size: int
+    chosen: list
+
+
+@pytest.fixture(scope="module")
+def balanced():
+    cases = []
     for rng in seeds(60):
-        examples, size = draw_examples(rng), rng.randint(1, 90)
-        chosen = balance(examples, size)
-        assert len(chosen) <= size + 12 and len({one.answer for one in chosen}) == len(
-            chosen
-        )  # none twice
-        assert {one.answer for one in chosen} <= {one.answer for one in examples}
-        counts, there = Counter(), Counter()
-        for one in chosen:
-            counts[stratum(one), one.verdict.judgment == "true"] += 1
-        for one in examples:
-            there[stratum(one), one.verdict.judgment == "true"] += 1
-        for place, _ in counts:
-            assert counts[place, True] == counts[place, False]
-            share = round(size * (there[place, True] + there[place, False]) / len(examples)) // 2
-            assert counts[place, True] == min(share, there[place, True], there[place, False])
-        assert balance(examples, size) == chosen
+        examples = draw_examples(rng)
+        size = rng.randint(1, 90)
+        cases.append(Balanced(examples, size, balance(examples, size)))
+    return cases
 
 
-def test_of_the_false_half_have_a_revision_where_there_are_enough():
+def test_balancing_exceeds_the_size_by_no_more_than_rounding(balanced):
+    for case in balanced:
+        assert len(case.chosen) <= case.size + 12
+
+
+def test_balancing_chooses_no_example_twice(balanced):
+    for case in balanced:
+        assert len({example.answer for example in case.chosen}) == len(case.chosen)
+
+
+def test_balancing_chooses_from_the_examples(balanced):
+    for case in balanced:
+        answers = {example.answer for example in case.examples}
+        assert {example.answer for example in case.chosen} <= answers
+
+
+def test_as_many_are_true_as_false_in_every_set_and_wording(balanced):
+    for case in balanced:
+        chosen = count_judgments(case.chosen)
+        for place, _ in chosen:
+            assert chosen[place, True] == chosen[place, False]
+
+
+def test_every_set_and_wording_gets_its_share_as_far_as_it_has_examples(balanced):
+    for case in balanced:
+        chosen = count_judgments(case.chosen)
+        available = count_judgments(case.examples)
+        for place, _ in chosen:
+            n_true = available[place, True]
+            n_false = available[place, False]
+            share = round(case.size * (n_true + n_false) / len(case.examples))
+            assert chosen[place, True] == min(share // 2, n_true, n_false)
+
+
+def test_balancing_gives_the_same_examples_each_time(balanced):
+    for case in balanced:
+        assert balance(case.examples, case.size) == case.chosen
+
+
+@pytest.fixture(scope="module")
+def false_of_twenty():
+    """The false ones of twenty balanced examples, for every set and wording."""
     rng = random.Random(5)
-    examples = [one for _ in range(10) for one in draw_examples(rng)]
-    for place in {stratum(one) for one in examples}:
-        own = [one for one in examples if stratum(one) == place]
-        false = [one for one in balance(own, 20) if one.verdict.judgment != "true"]
-        assert len(false) == 10 and sum(bool(one.verdict.revised_question) for one in false) == 5
+    examples = []
+    for _ in range(10):
+        examples += draw_examples(rng)
+    false = {}
+    for place in {stratum(example) for example in examples}:
+        chosen = balance([example for example in examples if stratum(example) == place], 20)
+        false[place] = [example for example in chosen if example.verdict.judgment != "true"]
+    return false
+
+
+def test_half_of_the_balanced_examples_are_false(false_of_twenty):
+    assert {place: len(false) for place, false in false_of_twenty.items()} == dict.fromkeys(
+        false_of_twenty, 10
+    )
+
+
+def test_half_of_the_false_examples_have_a_revised_question(false_of_twenty):
+    for false in false_of_twenty.values():
+        assert sum(bool(example.verdict.revised_question) for example in false) == 5
+
+
+# Splits.
 
 
 def draw_questions(rng, n):
     return [Question(f"q{i}", "a", f"question {rng.randint(0, 3 * n)}?", ("x",)) for i in range(n)]
 
 
-def test_halves_hold_every_question_once_and_differ_by_one_at_most():
+@pytest.fixture(scope="module")
+def halved():
+    """Questions with their two halves."""
+    cases = []
     for n, rng in enumerate(seeds(40)):
         questions = draw_questions(rng, n)
-        one, two = halve(questions)
-        assert sorted([*one, *two], key=lambda q: int(q.id[1:])) == questions
-        assert 0 <= len(two) - len(one) <= 1
-        assert halve(questions) == (one, two)
+        cases.append((questions, *halve(questions)))
+    return cases
 
 
-def test_what_is_held_out_is_never_learnt_whatever_stands_twice():
+def test_the_halves_hold_every_question_once(halved):
+    for questions, first, second in halved:
+        assert sorted([*first, *second], key=lambda q: int(q.id[1:])) == questions
+
+
+def test_the_second_half_has_at_most_one_question_more(halved):
+    for _, first, second in halved:
+        assert 0 <= len(second) - len(first) <= 1
+
+
+def test_the_halves_are_the_same_each_time(halved):
+    for questions, first, second in halved:
+        assert halve(questions) == (first, second)
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    """Questions, some of them with the same text; those to learn from; and those held out."""
+    cases = []
     for n, rng in enumerate(seeds(60), 2):
         questions = draw_questions(rng, n)
-        kept, held = hold_out(questions, "train"), hold_out(questions, "validation")
-        texts = {one.question for one in questions}
-        assert len(kept) + len(held) == n
-        assert not {one.question for one in kept} & {one.question for one in held}
-        if len(texts) > 1:
-            assert len({one.question for one in held}) == max(1, len(texts) // 10)
+        cases.append((questions, hold_out(questions, "train"), hold_out(questions, "validation")))
+    return cases
 
+
+def texts_of(questions):
+    return {question.question for question in questions}
+
+
+def test_every_question_is_either_learnt_or_held_out(held_out):
+    for questions, learnt, held in held_out:
+        assert len(learnt) + len(held) == len(questions)
+
+
+def test_a_question_that_is_held_out_is_not_learnt_under_another_id(held_out):
+    for _, learnt, held in held_out:
+        assert not texts_of(learnt) & texts_of(held)
+
+
+def test_a_tenth_of_the_texts_is_held_out_but_at_least_one(held_out):
+    for questions, _, held in held_out:
+        n_texts = len(texts_of(questions))
+        if n_texts > 1:
+            assert len(texts_of(held)) == max(1, n_texts // 10)
+
+
+# Redaction.
 
 WORDS = "who wrote the copper lanterns of stonebridge in may and why did Edith Marrow leave".split()
 
@@ -226,118 +516,311 @@ def disguise(rng, text):
     return text if rng.random() < 0.6 else rng.choice([", ", "  ", " – "]).join(text.split())
 
 
-def test_no_question_stays_in_what_is_recorded_and_every_one_comes_back():
+class Redacted(NamedTuple):
+    """A text with a copy of one of a run's questions, and what is recorded of it."""
+
+    questions: list  # of the run; the text was written for the first
+    copied: str
+    text: str
+    recorded: str
+
+
+@pytest.fixture(scope="module")
+def redacted():
+    cases = []
     for rng in seeds(250):
         questions = [draw_question(rng, number) for number in range(4)]
-        others, asked = index_questions(questions), core(questions[0].question)
-        one = rng.choice(questions)
-        before, behind = rng.choice(["", "I ask: ", "“"]), rng.choice(["", "?", " | x"])
-        written = before + disguise(rng, core(one.question)) + behind
-        hidden = redact(written, asked, others)
-        spoken = " ".join(hidden.partition("⟨")[0].lower().split())
-        assert core(one.question).lower() not in spoken and "⟨question" in hidden
-        assert restore(hidden, asked, {q.id: q for q in questions}) == written
+        copied = core(rng.choice(questions).question)
+        before = rng.choice(["", "I ask: ", "“"])
+        behind = rng.choice(["", "?", " | x"])
+        text = before + disguise(rng, copied) + behind
+        recorded = redact(text, core(questions[0].question), index_questions(questions))
+        cases.append(Redacted(questions, copied, text, recorded))
+    return cases
 
 
-def test_two_words_and_a_copy_that_was_cut_off_are_redacted_and_other_texts_are_not():
+def test_no_question_stays_in_what_is_recorded(redacted):
+    for case in redacted:
+        before_mark = " ".join(case.recorded.partition("⟨")[0].lower().split())
+        assert case.copied.lower() not in before_mark
+
+
+def test_a_mark_replaces_every_question(redacted):
+    for case in redacted:
+        assert "⟨question" in case.recorded
+
+
+def test_every_redacted_question_comes_back(redacted):
+    for case in redacted:
+        by_id = {question.id: question for question in case.questions}
+        assert restore(case.recorded, core(case.questions[0].question), by_id) == case.text
+
+
+def test_a_text_without_the_question_is_not_redacted():
     assert redact("Ada Voss", "who wrote the copper lanterns") == "Ada Voss"
+
+
+def test_a_question_of_two_words_is_redacted():
     assert redact("COPPER LANTERNS", "copper lanterns").startswith("⟨")
-    thrice, once_less = (
-        "who met the king, the queen and the fool",
-        "Who met the king, the queen and fool? Lear",
-    )
-    assert (
-        redact(once_less, thrice) == "⟨question 1 ~⟩? Lear"
-        and restore("⟨question 1 ~⟩? Lear", thrice) == once_less
-    )
-    others = index_questions(
-        [Question("q-1", "a", "who wrote lant", ("Ada",))]
-    )  # another one, cut off in a word
+
+
+THRICE = "who met the king, the queen and the fool"
+AT_MOST_TWICE = "Who met the king, the queen and fool? Lear"
+
+
+def test_a_question_with_no_word_more_than_twice_is_redacted():
+    assert redact(AT_MOST_TWICE, THRICE) == "⟨question 1 ~⟩? Lear"
+
+
+def test_a_question_with_no_word_more_than_twice_comes_back():
+    assert restore("⟨question 1 ~⟩? Lear", THRICE) == AT_MOST_TWICE
+
+
+def test_another_question_that_was_cut_off_in_a_word_is_redacted():
+    others = index_questions([Question("q-1", "a", "who wrote lant", ("Ada",))])
     assert redact("Who wrote lanterns", "?", others) == "⟨question 1 q-1⟩erns"
-    long = "which novelist of stonebridge wrote the copper lanterns"
-    hidden = redact("Which novelist of Stonebridge wrote the copper lan", long)
-    assert hidden.startswith("⟨") and "novelist" not in hidden
-    for own in (
-        "which novelist of Stonebridge wrote the copper kettles",
-        "which novelist",
-    ):  # it only begins alike
-        assert redact(own, long) == own
+
+
+LONG = "which novelist of stonebridge wrote the copper lanterns"
+
+
+def test_a_copy_that_was_cut_off_becomes_a_mark():
+    assert redact("Which novelist of Stonebridge wrote the copper lan", LONG).startswith("⟨")
+
+
+def test_a_copy_that_was_cut_off_leaves_no_word():
+    assert "novelist" not in redact("Which novelist of Stonebridge wrote the copper lan", LONG)
+
+
+@pytest.mark.parametrize(
+    "text", ["which novelist of Stonebridge wrote the copper kettles", "which novelist"]
+)
+def test_a_text_that_only_begins_like_the_question_is_not_redacted(text):
+    assert redact(text, LONG) == text
 
 
 # Statistics compared with other ways to compute the same number.
 
 
-def test_wilson_knows_the_textbook_values():
-    assert metrics.wilson(200, 400) == pytest.approx(
-        (0.4512, 0.5488), abs=1e-4
-    )  # the ±4.9 points of n = 400
-    low, high = metrics.wilson(0, 10)
-    assert low == 0 and high == pytest.approx(0.2775, abs=1e-4)
+def test_wilson_at_half_of_400_is_49_points_wide_on_each_side():
+    assert metrics.wilson(200, 400) == pytest.approx((0.4512, 0.5488), abs=1e-4)
+
+
+def test_wilson_begins_at_0_where_nothing_is_right():
+    assert metrics.wilson(0, 10)[0] == 0
+
+
+def test_wilson_ends_above_0_where_nothing_is_right():
+    assert metrics.wilson(0, 10)[1] == pytest.approx(0.2775, abs=1e-4)
+
+
+def test_wilson_of_no_question_is_unknown():
     assert np.isnan(metrics.wilson(0, 0)).all()
 
 
-def test_the_bootstraps_interval_is_that_of_all_resamples_there_are():
-    for gains in ([1, 0, -1, 0, 1], [1 / 3, 0, -2 / 3, 1, 1 / 3]):
-        every = sorted(np.mean(drawn) for drawn in itertools.product(gains, repeat=5))
-        ends = [every[int(np.ceil(share * len(every))) - 1] for share in (0.025, 0.975)]
-        assert metrics.mean_bootstrap(gains)[1:] == pytest.approx(tuple(ends))
+@pytest.mark.parametrize("gains", [[1, 0, -1, 0, 1], [1 / 3, 0, -2 / 3, 1, 1 / 3]])
+def test_the_bootstraps_interval_is_that_of_all_resamples_there_are(gains):
+    means = sorted(np.mean(drawn) for drawn in itertools.product(gains, repeat=5))
+    ends = [means[int(np.ceil(share * len(means))) - 1] for share in (0.025, 0.975)]
+    assert metrics.mean_bootstrap(gains)[1:] == pytest.approx(tuple(ends))
+
+
+def test_the_bootstraps_interval_of_equal_values_is_a_point():
     assert metrics.mean_bootstrap([2.0] * 7) == (2.0, 2.0, 2.0)
 
 
-def test_the_exact_ends_are_those_of_many_draws():
+class Ends(NamedTuple):
+    """The mean of values on a grid and the ends of its interval, computed in two ways."""
+
+    n: int
+    mean: float
+    exact: tuple
+    sampled: tuple
+
+
+@pytest.fixture(scope="module")
+def ends_on_a_grid():
+    cases = []
     for rng in map(np.random.default_rng, range(12)):
         n = int(rng.integers(20, 200))
         values = rng.choice([-1, -0.5, 0, 0.5, 1] if n % 2 else [-1, 0, 1], n)
         values, counts = np.unique(values, return_counts=True)
-        exact, drawn = metrics._exact_ends(values, counts), metrics._sampled_ends(values, counts)
-        assert exact == pytest.approx(drawn, abs=1.5 / n + 0.005)
-        assert exact[0] <= values @ counts / n <= exact[1]
-    values = np.random.default_rng(2).random(50)  # on no grid: they are drawn, and alike each time
-    mean, low, high = metrics.mean_bootstrap(values)
-    assert metrics._exact_ends(values, np.ones(50)) is None and metrics.mean_bootstrap(values) == (
-        mean,
-        low,
-        high,
-    )
-    assert mean - low == pytest.approx(1.96 * values.std() / 50**0.5, rel=0.1)
+        exact = metrics._exact_ends(values, counts)
+        sampled = metrics._sampled_ends(values, counts)
+        cases.append(Ends(n, values @ counts / n, exact, sampled))
+    return cases
 
 
-def test_auroc_is_sklearns_and_its_interval_covers():
-    truth, covered = 0.760, 0  # of N(1, 1) over N(0, 1): Φ(1/√2)
-    for rng in map(np.random.default_rng, range(200)):
-        right = np.arange(80) < 50
-        scores = (rng.normal(size=80) + right).round(2)  # of ties each counts half
-        area, low, high = metrics.auroc(scores, right)
-        assert area == pytest.approx(roc_auc_score(right, scores))
-        covered += low <= truth <= high
-    assert 180 <= covered <= 199
+def test_the_exact_ends_are_those_of_many_draws(ends_on_a_grid):
+    for case in ends_on_a_grid:
+        assert case.exact == pytest.approx(case.sampled, abs=1.5 / case.n + 0.005)
 
 
-def test_corrupted_answers_say_the_same_and_are_noticed():
+def test_the_mean_is_between_the_exact_ends(ends_on_a_grid):
+    for case in ends_on_a_grid:
+        assert case.exact[0] <= case.mean <= case.exact[1]
+
+
+@pytest.fixture(scope="module")
+def off_grid():
+    return np.random.default_rng(2).random(50)
+
+
+def test_values_off_every_grid_have_no_exact_ends(off_grid):
+    assert metrics._exact_ends(off_grid, np.ones(50)) is None
+
+
+def test_the_sampled_interval_is_the_same_each_time(off_grid):
+    assert metrics.mean_bootstrap(off_grid) == metrics.mean_bootstrap(off_grid)
+
+
+def test_the_sampled_interval_is_as_wide_as_the_normal_one(off_grid):
+    mean, low, _ = metrics.mean_bootstrap(off_grid)
+    assert mean - low == pytest.approx(1.96 * off_grid.std() / 50**0.5, rel=0.1)
+
+
+@pytest.fixture(scope="module")
+def right_answers():
+    return np.arange(80) < 50
+
+
+@pytest.fixture(scope="module")
+def score_draws(right_answers):
+    """Scores of 80 answers: N(1, 1) of right ones, N(0, 1) of wrong ones, with some ties."""
+    generators = map(np.random.default_rng, range(200))
+    return [(rng.normal(size=80) + right_answers).round(2) for rng in generators]
+
+
+def test_auroc_is_sklearns_and_a_tie_counts_half(score_draws, right_answers):
+    for scores in score_draws:
+        area = metrics.auroc(scores, right_answers)[0]
+        assert area == pytest.approx(roc_auc_score(right_answers, scores))
+
+
+def test_the_interval_of_auroc_covers_the_true_area_19_times_of_20(score_draws, right_answers):
+    true_area = 0.760  # Φ(1/√2)
+    n_covered = 0
+    for scores in score_draws:
+        _, low, high = metrics.auroc(scores, right_answers)
+        n_covered += low <= true_area <= high
+    assert 180 <= n_covered <= 199
+
+
+# Corrupted answers and broken questions.
+
+
+class Corrupted(NamedTuple):
+    """An answer that cites [1], two corrupted copies of it, and a question with broken wording."""
+
+    answer: str
+    repeated: str
+    moved: str
+    broken: Question
+
+
+CLEAR = Question("q", "a", "where was the author of the copper lanterns born?", ("x",))
+
+
+@pytest.fixture(scope="module")
+def corrupted():
+    cases = []
     for rng in seeds(80):
         answer = f"{rng.choice(['Ada Voss', 'Stell', 'the old bridge'])}[1]"
         repeated = synthesis.repeat_words(answer, rng)
-        assert (
-            oracle.is_repetitive(repeated)
-            and repeated.endswith("[1]")
-            and not oracle.is_repetitive(answer)
-        )
         moved = synthesis.move_citations(answer, [1], 5, rng)
-        marks = [int(mark) for mark in synthesis.CITATION.findall(moved)]
-        assert marks and 1 not in marks and marks == sorted(marks) and max(marks) <= 5
-        assert moved.startswith(answer.partition("[")[0])
-        asked = Question("q", "a", "where was the author of the copper lanterns born?", ("x",))
-        broken = synthesis.break_question(asked, rng)
-        assert broken.clean_question == asked.question != broken.question and broken.id == "q"
-        assert not oracle.is_grounded("Mere", [Passage("p", "Mere", "Stell")])
+        cases.append(Corrupted(answer, repeated, moved, synthesis.break_question(CLEAR, rng)))
+    return cases
 
 
-@pytest.mark.parametrize("layout", prompts.LAYOUTS)
-def test_reader_and_verifier_see_the_question_and_every_passage_and_the_verifier_the_answer(layout):
-    passages = [Passage("a", "Stell", "on the hill"), Passage("b", "Brae", "by the sea")]
-    read = prompts.build_answer("who keeps the light?", passages, layout)
-    verified = prompts.build_verify("who keeps the light?", passages, "Ada Voss[2]", layout)
-    for prompt in (read, verified):
-        for part in ("who keeps the light?", "on the hill", "by the sea"):
-            assert prompt.count(part) == 1
-    assert verified.count("Ada Voss[2]") == 1 and "Ada Voss" not in read
+@pytest.fixture(scope="module")
+def moved_numbers(corrupted):
+    """What the answers with wrong citations cite."""
+    return [[int(number) for number in synthesis.CITATION.findall(c.moved)] for c in corrupted]
+
+
+def test_an_answer_corrupted_by_repetition_is_repetitive(corrupted):
+    assert all(oracle.is_repetitive(case.repeated) for case in corrupted)
+
+
+def test_an_answer_before_its_corruption_is_not_repetitive(corrupted):
+    assert not any(oracle.is_repetitive(case.answer) for case in corrupted)
+
+
+def test_a_repetition_keeps_the_citation(corrupted):
+    assert all(case.repeated.endswith("[1]") for case in corrupted)
+
+
+def test_a_wrong_citation_cites_something(moved_numbers):
+    assert all(moved_numbers)
+
+
+def test_a_wrong_citation_does_not_cite_the_right_passage(moved_numbers):
+    for numbers in moved_numbers:
+        assert 1 not in numbers
+
+
+def test_wrong_citations_are_in_order(moved_numbers):
+    for numbers in moved_numbers:
+        assert numbers == sorted(numbers)
+
+
+def test_a_wrong_citation_points_to_a_passage(moved_numbers):
+    for numbers in moved_numbers:
+        assert max(numbers) <= 5
+
+
+def test_an_answer_with_wrong_citations_says_the_same(corrupted):
+    for case in corrupted:
+        assert case.moved.startswith(case.answer.partition("[")[0])
+
+
+def test_a_question_with_broken_wording_keeps_the_clear_one(corrupted):
+    for case in corrupted:
+        assert case.broken.clean_question == CLEAR.question
+
+
+def test_a_question_with_broken_wording_differs_from_the_clear_one(corrupted):
+    for case in corrupted:
+        assert case.broken.question != CLEAR.question
+
+
+def test_a_question_with_broken_wording_keeps_its_id(corrupted):
+    assert {case.broken.id for case in corrupted} == {"q"}
+
+
+def test_an_answer_that_is_only_in_a_title_is_not_grounded():
+    assert not oracle.is_grounded("Mere", [Passage("p", "Mere", "Stell")])
+
+
+# Prompts.
+
+LIGHT = "who keeps the light?"
+TWO_PASSAGES = [Passage("a", "Stell", "on the hill"), Passage("b", "Brae", "by the sea")]
+SHOWN = (LIGHT, "on the hill", "by the sea")
+every_layout = pytest.mark.parametrize("layout", prompts.LAYOUTS)
+
+
+def build_verify(layout):
+    return prompts.build_verify(LIGHT, TWO_PASSAGES, "Ada Voss[2]", layout)
+
+
+@every_layout
+@pytest.mark.parametrize("part", SHOWN)
+def test_the_reader_sees_the_question_and_every_passage_once(layout, part):
+    assert prompts.build_answer(LIGHT, TWO_PASSAGES, layout).count(part) == 1
+
+
+@every_layout
+@pytest.mark.parametrize("part", SHOWN)
+def test_the_verifier_sees_the_question_and_every_passage_once(layout, part):
+    assert build_verify(layout).count(part) == 1
+
+
+@every_layout
+def test_the_verifier_sees_the_answer_once(layout):
+    assert build_verify(layout).count("Ada Voss[2]") == 1
+
+
+@every_layout
+def test_the_reader_does_not_see_the_answer(layout):
+    assert "Ada Voss" not in prompts.build_answer(LIGHT, TWO_PASSAGES, layout)
