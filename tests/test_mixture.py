@@ -1,6 +1,7 @@
 """Single models of other training mixtures next to answer-only readers."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from comparison_frames import make_frame
 
@@ -68,3 +69,90 @@ def test_the_accuracy_of_a_seed_is_a_fact(table):
 def test_training_runs_are_compared_as_random_if_there_are_several(table):
     heading = "Differences with training runs as random, in points (post hoc)"
     assert set(table.parts[heading].runs) == {"3 and 2"}
+
+
+@pytest.fixture
+def pooled(table):
+    return table.parts["Paired differences, in points"].set_index(["comparison", "seed"])
+
+
+@pytest.mark.parametrize(
+    "difference, half_width, is_equivalent",
+    [(0.0, 0.75, True), (0.5, 0.5, False), (-0.5, 0.5, False), (0.25, 0.5, True)],
+)
+def test_systems_are_equivalent_if_the_whole_interval_is_within_the_margin(
+    difference, half_width, is_equivalent, monkeypatch
+):
+    span = {"low": difference - half_width, "high": difference + half_width}
+    monkeypatch.setattr(mixture, "estimate", lambda means: {"difference": difference} | span)
+    outcomes = make_outcomes([1, 0])
+    row = mixture.difference("a", "b", "1", outcomes, outcomes)
+    assert row["equivalent"] == is_equivalent
+
+
+def make_outcomes(right):
+    index = pd.MultiIndex.from_tuples([("nq", f"q{i}") for i in range(len(right))])
+    return pd.Series(right, index=index, dtype=float)
+
+
+def test_a_question_of_one_side_only_is_not_compared():
+    row = mixture.difference("a", "b", "1", make_outcomes([1, 0, 0]), make_outcomes([1, 1]))
+    assert [row[name] for name in ("n", "accuracy_from", "accuracy_to")] == [2, 50, 100]
+
+
+def test_a_question_without_an_outcome_is_not_compared():
+    row = mixture.difference("a", "b", "1", make_outcomes([1, None]), make_outcomes([0, 1]))
+    assert [row[name] for name in ("n", "gained", "lost")] == [1, 0, 1]
+
+
+def test_later_readers_are_a_baseline_of_their_own():
+    readers = {"3": make_outcomes([1, 1]), "4": make_outcomes([0, 0]), "7": make_outcomes([0, 1])}
+    arm = {"1": make_outcomes([1, 1])}
+    outcomes = {mixture.RECORDED: readers, "paper, first answer": arm}
+    rows = pd.DataFrame(list(mixture.compare_all(outcomes))).set_index("from")
+    assert rows.accuracy_from.to_dict() == {
+        mixture.MEAN_READER: 50.0,
+        mixture.LATER_MEAN_READER: 25.0,
+    }
+
+
+def test_without_later_readers_there_is_no_such_baseline(rows):
+    assert mixture.LATER_MEAN_READER not in rows.index.get_level_values("from")
+
+
+def test_the_papers_mixture_is_compared_with_every_other():
+    systems = [
+        f"{arm}, {answer}" for arm in ("all", "paper") for answer in mixture.ANSWERS.values()
+    ]
+    pairs = list(mixture.list_pairs([*systems, mixture.RECORDED, mixture.HALF]))
+    others = [pair for pair in pairs if pair[0].startswith("paper") and "all" in pair[1]]
+    assert others == [(f"paper, {end}", f"all, {end}") for end in mixture.ANSWERS.values()]
+    assert pairs[:2] == [(mixture.RECORDED, mixture.AGAIN), (mixture.AGAIN, mixture.HALF)]
+    assert ("paper, first answer", "paper, final answer") in pairs
+
+
+def test_a_table_says_whether_systems_are_equivalent(pooled):
+    assert set(pooled.equivalent) == {"no"}
+
+
+def test_differences_of_seven_readers_are_whole_numbers_of_their_common_step():
+    steps = mixture.to_steps(np.array([1 / 7, -2 / 7, 0]))
+    assert steps.tolist() == [1, -2, 0]
+    assert mixture.to_steps(np.array([0.5, 1 / 3])).tolist() == [3, 2]
+    assert mixture.to_steps(np.zeros(2)).tolist() == [0, 0]
+
+
+def test_training_runs_have_the_standard_deviation_of_their_accuracies(table):
+    heading = "Differences with training runs as random, in points (post hoc)"
+    row = table.parts[heading].set_index("comparison").iloc[0]
+    # Readers: 12.5, 25 and 37.5 %; the first answers of both runs: 37.5 %.
+    assert row[["from, sd", "to, sd", "difference"]].tolist() == ["12.50", "0.00", "+12.5"]
+
+
+def test_one_training_run_is_not_compared_as_random(table):
+    heading = "Differences with training runs as random, in points (post hoc)"
+    assert not table.parts[heading].comparison.str.contains("trained again|again").any()
+
+
+def test_a_system_of_no_seed_has_no_mean():
+    assert mixture.mean_of_seeds({}).empty

@@ -1,6 +1,8 @@
 """The pictures of training: the counts of its data, and the losses of each adapter."""
 
+import json
 from dataclasses import dataclass
+from functools import cache
 
 import pandas as pd
 import pytest
@@ -15,15 +17,16 @@ from covrag_lite.tables import training_data, training_losses
 ADAPTERS = ("rag", "cov", "cov-direct", "rewrite")
 
 
-@pytest.fixture
-def plots(tmp_path):
-    """The committed pictures, drawn again, with the figures that they were drawn from."""
+@pytest.fixture(scope="module")
+def plots(tmp_path_factory):
+    """The figures of the committed pictures, each drawn once."""
+    folder = tmp_path_factory.mktemp("pictures")
 
+    @cache
     def draw(end):
-        path = tmp_path / end
-        figure = training_data.build().plots[end](path)
+        figure = training_data.build().plots[end](folder / end)
         pyplot.close("all")
-        return figure, path
+        return figure
 
     return draw
 
@@ -37,19 +40,19 @@ def test_half_of_the_recorded_verdicts_are_true():
 
 
 def test_the_picture_of_the_training_data_has_the_recorded_counts(plots):
-    figure, _ = plots("data.png")
+    figure = plots("data.png")
     texts = {text.get_text() for text in figure.axes[0].texts}
     assert {"D1: 5,308 answers", "D2′: 4,290 × “true”", "D2′: 4,290 × “false”"} <= texts
 
 
 def test_the_papers_data_is_as_large_as_the_questions(plots):
-    figure, _ = plots("data.png")
+    figure = plots("data.png")
     questions, answers, verdicts = [bar.get_width() for bar in figure.axes[0].patches[:3]]
     assert questions == pytest.approx(answers + verdicts)
 
 
 def test_our_bars_are_in_proportion(plots):
-    figure, _ = plots("data.png")
+    figure = plots("data.png")
     widths = [bar.get_width() for bar in figure.axes[0].patches[3:8]]
     questions, answers, true, not_crossed, crossed = widths
     assert answers / questions == pytest.approx(5308 / 10540)
@@ -75,15 +78,121 @@ def test_examples_are_counted_by_judgment_and_revision():
     assert rows == [["false", "revised", 2], ["false", "unknown", 1], ["true", "not revised", 1]]
 
 
+@pytest.fixture
+def bars(tmp_path):
+    """The axes of a picture of the examples of two kinds, of which one has no false verdict."""
+    rows = [
+        ("natural", "true", "not revised", 4),
+        ("natural", "false", "revised", 3),
+        ("crossed", "false", "revised", 2),
+    ]
+    counts = pd.DataFrame(rows, columns=["kind", "judgment", "revision", "n"])
+    figure = training_data.plot_examples(counts, tmp_path / "examples.png")
+    yield figure.axes[0]
+    pyplot.close(figure)
+
+
+def test_examples_are_bars_by_origin_one_behind_the_other_by_verdict(bars):
+    shown = {}
+    for container in bars.containers:
+        shown[container.get_label()] = [(bar.get_x(), bar.get_width()) for bar in container]
+    assert shown == {"false, revised": [(0, 2), (0, 3)], "true, not revised": [(2, 0), (3, 4)]}
+
+
+def test_bars_of_examples_are_named_by_their_origin(bars):
+    assert [text.get_text() for text in bars.get_yticklabels()] == ["crossed", "natural"]
+
+
+def test_examples_are_sorted_by_origin_then_judgment():
+    true = parse_verdict(render_verdict([0.5] * 6, "true", ""))
+    false = parse_verdict(render_verdict([0.5] * 6, "false", "who?"))
+    examples = [Example(true), Example(true), Example(false), Example(true, "crossed")]
+    counts = training_data.count_examples(examples)
+    assert counts.values.tolist() == [
+        ["crossed", "true", "not revised", 1],
+        ["natural", "false", "revised", 1],
+        ["natural", "true", "not revised", 2],
+    ]
+
+
+def test_an_odd_verdict_counts_as_false(tmp_path):
+    for adapter, n in (("rag", 10), ("cov", 17)):
+        manifest = {"data": {"samples": {"n": n}}}
+        (tmp_path / f"train.{adapter}.json").write_text(json.dumps(manifest))
+    counts = training_data.count_training_data(tmp_path)
+    names = ("answers", "verdicts", "true", "false", "together")
+    assert [counts[name] for name in names] == [10, 7, 3, 4, 17]
+
+
+@pytest.fixture
+def small_losses(tmp_path):
+    """The axes of the losses of a seed model and an adapter; only the adapter learns verdicts."""
+    nothing = [float("nan")] * 3
+    seed = pd.DataFrame({"step": [1, 2, 3], "loss_answer": [4.0, 2.0, 3.0], "loss_verify": nothing})
+    cov = seed.assign(loss_verify=[float("nan"), 1.0, 3.0])
+    figure = training_losses.plot_losses({"seed": seed, "cov": cov}, tmp_path / "losses.png")
+    yield figure.axes
+    pyplot.close(figure)
+
+
+def test_a_smoothed_loss_begins_with_its_first_value(small_losses):
+    answers, verdicts = small_losses
+    assert answers.lines[0].get_xydata().tolist() == [[1, 4], [2, 3], [3, 3]]
+    assert [line.get_xydata().tolist() for line in verdicts.lines] == [[[2, 1], [3, 2]]]
+
+
+def test_a_seed_model_is_a_dotted_line_under_its_own_name(small_losses):
+    seed, cov = small_losses[0].lines
+    assert (seed.get_label(), seed.get_linestyle()) == ("seed", ":")
+    assert (cov.get_label(), cov.get_linestyle()) == ("cov: CoV-RAG", "-")
+
+
+def test_panels_of_losses_name_their_task(small_losses):
+    titles = [axes.get_title() for axes in small_losses]
+    assert titles == ["answers: loss L_RAG", "verdicts: loss L_CoV"]
+
+
+def test_losses_have_a_logarithmic_axis_with_plain_numbers(small_losses):
+    answers, _ = small_losses
+    assert answers.get_yscale() == "log"
+    assert answers.yaxis.get_major_formatter()(2) == "2"
+    assert answers.yaxis.get_minor_formatter()(3) == ""
+
+
+def test_a_task_that_nobody_learns_has_no_panel(tmp_path):
+    frame = pd.DataFrame({"step": [1], "loss_answer": [4.0], "loss_verify": [float("nan")]})
+    figure = training_losses.plot_losses({"rag": frame}, tmp_path / "losses.png")
+    assert len(figure.axes) == 1
+    pyplot.close(figure)
+
+
+def test_adapters_without_recorded_losses_are_left_out(tmp_path):
+    for adapter in ("rewrite", "cov"):
+        pd.DataFrame({"step": [1]}).to_csv(tmp_path / f"train.{adapter}.losses.csv", index=False)
+    assert list(training_losses.load_losses(tmp_path)) == ["cov", "rewrite"]
+
+
+def test_the_summary_of_losses_has_the_first_loss_and_the_mean_of_the_last_ones():
+    losses = {"loss_answer": [9.0, 4.0, 2.0], "loss_verify": [8.0, 1.0, 2.0]}
+    frame = pd.DataFrame(losses | {"tokens": [100_000, 200_000, 260_000]})
+    table = training_losses.summarise_losses({"seed": frame}, last=2)
+    assert table.index.name == "adapter"
+    assert table.loc["seed"].to_dict() == {
+        **{"steps": 3, "tokens (millions)": 0.6},
+        **{"answers: first loss": "9.00", "answers: last 2": "3.00"},
+        **{"verdicts: first loss": "8.00", "verdicts: last 2": "1.50"},
+    }
+
+
 def test_losses_have_a_line_per_adapter_in_the_colour_of_its_system(plots):
-    figure, _ = plots("losses.png")
+    figure = plots("losses.png")
     colours = {line.get_label(): line.get_color() for line in figure.axes[0].lines}
     assert list(colours) == [training_losses.label_of_adapter(adapter) for adapter in ADAPTERS]
     assert colours["cov: CoV-RAG"] == palette()[COV_RAG]
 
 
 def test_losses_are_moving_averages(plots):
-    figure, _ = plots("losses.png")
+    figure = plots("losses.png")
     (line,) = [line for line in figure.axes[0].lines if line.get_label() == "cov: CoV-RAG"]
     steps = training_losses.SMOOTHED_STEPS
     mean = training_losses.load_losses()["cov"].loss_answer[:steps].mean()
@@ -91,7 +200,7 @@ def test_losses_are_moving_averages(plots):
 
 
 def test_only_two_adapters_learn_verdicts(plots):
-    figure, _ = plots("losses.png")
+    figure = plots("losses.png")
     assert len(figure.axes[1].lines) == 2
 
 
