@@ -8,11 +8,12 @@ import pytest
 from test_endpoint import connect, server  # noqa: F401  a server that replies from a script
 
 from covrag_lite import prompts
-from covrag_lite.config import Config
+from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine.journal import Journal
 from covrag_lite.judging.answers import Answers
 from covrag_lite.judging.revisions import (
     SYSTEMS,
+    find_references,
     judge_revisions_by_endpoint,
     judge_revisions_by_rule,
     revised_groups,
@@ -105,6 +106,24 @@ def test_a_request_shows_what_the_paper_shows(served, server):  # noqa: F811
     (prompt,) = [prompt for prompt in prompts_sent if "copper lanterns" in prompt]
     for shown in ("Reference [1]", "Gold answer: Edith Marrow", f"answer1: {REVISED}"):
         assert shown in prompt
+
+
+def test_references_that_a_record_omits_are_searched_again(answers):
+    groups = []
+    for group in answers.groups:
+        bare = {}
+        for system, prediction in group.items():
+            rounds = [replace(round_, passages=()) for round_ in prediction.rounds]
+            bare[system] = replace(prediction, rounds=tuple(rounds))
+        groups.append(bare)
+    retrieval = Retrieval(k=1)
+    who, _ = find_references(replace(answers, groups=groups, retrieval=retrieval))
+    assert [passage.title for passage in who] == ["Copper Lanterns"]
+
+
+def test_recorded_references_are_shown(answers):
+    who, where = find_references(replace(answers, retrieval=Retrieval(k=1)))
+    assert [passage.title for passage in (*who, *where)] == ["Aldermere", "Aldermere"]
 
 
 def test_a_verdict_contains_no_text(served):

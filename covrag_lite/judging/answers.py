@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from covrag_lite.config import ROOT, Config
+from covrag_lite.config import ROOT, Config, Retrieval
 from covrag_lite.data import load_passages
 from covrag_lite.data.missing import DataMissing
 from covrag_lite.records import Passage, Prediction, Question
@@ -27,6 +27,7 @@ class Answers:
     groups: list[dict[str, Prediction]]  # for each question, the predictions by system
     passages: Sequence[Passage]
     model: ModelFacts | None = None  # that wrote the answers
+    retrieval: Retrieval | None = None  # that found the references
 
     @property
     def has_texts(self) -> bool:
@@ -79,7 +80,8 @@ def gather_answers(
     passages: Sequence[Passage] = []
     if any(question.question for question in questions):  # otherwise the data is missing
         passages = load_passages(run.config)
-    return Answers(questions, groups, passages, facts_of_writer(run, systems))
+    model = facts_of_writer(run, systems)
+    return Answers(questions, groups, passages, model, run.config.retrieval)
 
 
 def first_questions(predictions: Sequence[Prediction], n: int) -> list[Question]:

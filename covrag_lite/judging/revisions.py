@@ -17,7 +17,8 @@ from covrag_lite.judging.answers import Answers, check_parameters, find_run, gat
 from covrag_lite.judging.criteria import build_verdict
 from covrag_lite.judging.rubric import PROXY
 from covrag_lite.judging.served import EXAMPLE_SCORE, FORM, answer_names, parse_scores, shuffled
-from covrag_lite.records import Outcome, Prediction, Question
+from covrag_lite.records import Outcome, Passage, Prediction, Question
+from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs import recorded
 from covrag_lite.runs.frame import outcome_of
 from covrag_lite.systems import names
@@ -94,8 +95,8 @@ def judge_revisions_by_endpoint(
     groups = revised_groups(answers)
     orders = [shuffled(group, question.id) for question, group in groups]
     requests = []
-    for (question, group), systems in zip(groups, orders):
-        requests.append(build_request(question, [group[system] for system in systems]))
+    for (question, group), systems, found in zip(groups, orders, find_references(answers)):
+        requests.append(build_request(question, found, [group[system] for system in systems]))
     model = TaskModel(endpoint.settings, endpoint, journal)
     replies = model.write("judge-revision", requests, REPLY_TOKENS)
     verdicts = []
@@ -109,13 +110,29 @@ def judge_revisions_by_endpoint(
     return verdicts
 
 
-def build_request(question: Question, revised: Sequence[Prediction]) -> str:
-    """Return a request's text: question, references, gold answers, answers and revised questions.
+def find_references(answers: Answers) -> list[Sequence[Passage]]:
+    """Return what the first search for each revised question found.
 
-    The systems share the references, because their first search is the same.
+    The systems share it, because they search with the same question. Where a record omits the
+    passages, they are searched again, which finds the same ones.
     """
+    groups = revised_groups(answers)
+    references = []
+    for _, group in groups:
+        first = next(iter(group.values()))
+        references.append(first.rounds[0].passages)
+    if all(references) or answers.retrieval is None:
+        return references
+    search = load_retriever(answers.retrieval, answers.passages)
+    return search([question.question for question, _ in groups])
+
+
+def build_request(
+    question: Question, references: Sequence[Passage], revised: Sequence[Prediction]
+) -> str:
+    """Return a request's text: question, references, gold answers, answers, revised questions."""
     lines = [INSTRUCTION, f"Question: {question.question}"]
-    lines.append(prompts.build_references(revised[0].rounds[0].passages))
+    lines.append(prompts.build_references(references))
     lines.append(f"Gold answer: {' | '.join(question.answers)}")
     form_names = answer_names(len(revised))
     for name, prediction in zip(form_names, revised):
