@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+import pandas as pd
 import pytest
 import toy
 from conftest import write_jsonl
@@ -11,6 +12,7 @@ from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 from toy import BORN, PASSAGES, QUESTIONS, TEXTS
 
+from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.runs import recorded
 from covrag_lite.runs.frame import to_frame
@@ -219,3 +221,90 @@ def test_without_its_data_a_table_is_built_from_recorded_outcomes_only(run):
     shutil.rmtree(library)
     with pytest.raises(FileNotFoundError, match="library"):
         table6.load_with_data(run)
+
+
+# What is searched, and where.
+
+
+def test_passages_of_a_search_that_finds_fewer_are_listed_next_to_those_of_another():
+    few = lambda queries: [found[:1] for found in toy.search(queries)]  # noqa: E731
+    table = table6.list_passages(QUESTIONS[0], {"bm25": toy.search, "web-ddgs": few})
+    assert list(table) == ["BM25", "web-ddgs"]
+    assert table["web-ddgs"].isna().tolist() == [False, True]
+
+
+def test_only_the_papers_two_kinds_of_questions_are_answered(monkeypatch):
+    loaded = [replace(QUESTIONS[0], dataset=name) for name in ("quiz", "webq", "search", "one")]
+    monkeypatch.setattr(table6, "load_questions", lambda settings: loaded)
+    assert [q.dataset for q in table6.choose_questions(Config())] == ["webq", "search"]
+
+
+def test_data_without_such_questions_is_refused(monkeypatch):
+    monkeypatch.setattr(table6, "load_questions", lambda settings: QUESTIONS[:1])
+    with pytest.raises(ValueError, match="needs one of the sets search, entity, nq, webq, but"):
+        table6.choose_questions(Config())
+
+
+def test_the_second_search_without_a_model_keeps_both_results_in_order():
+    prediction = table6.search_twice(QUESTIONS[1:2], toy.search)[0]
+    found = [[passage.id for passage in step.passages] for step in prediction.rounds]
+    assert found == [["c", "d"], ["b", "a"]]
+    assert prediction.rounds[0].query == TEXTS["q2"]
+
+
+# How it is shown.
+
+
+def test_a_notebook_shows_the_revisions_of_one_writer(long):
+    both = pd.concat([long.assign(revision=COV_RAG), long.assign(revision="x", first=0.0)])
+    shown = next_to_paper(both)["NQ, n = 4"]
+    assert shown.loc["one", "before"] == "4 of 4"
+    assert next_to_paper(both, "x")["NQ, n = 4"].loc["one", "before"] == "0 of 4"
+
+
+def test_a_notebook_shows_one_measure(long):
+    shown = before_after(long, "gold passage")
+    assert shown.loc[("NQ", "one")].tolist() == ["4", "3 of 4", "3 of 4", "+0"]
+    assert not shown.index.get_level_values("search").str.contains("the paper").any()
+
+
+def test_a_search_engine_of_the_paper_has_no_number_of_questions_and_no_interval(long):
+    row = before_after(long).loc[("NQ", "Bing (the paper)")]
+    assert row.tolist() == ["–", "65.0", "66.8", "+1.8"]
+
+
+def test_the_table_in_full_has_intervals_counts_and_a_test(long):
+    table = all_columns(long, "answer", ("early", "late"))
+    assert list(table)[2:5] == ["n", "early", "late"]
+    row = table.set_index(["questions", "retriever"]).loc[("WebQ", "one")]
+    assert row[["n", "gained", "lost", "McNemar p"]].tolist() == ["2", "1", "0", "1.000"]
+    assert row.early.startswith("50.0 [9.5, 90.5]")  # Wilson: one of two
+
+
+def test_bars_stand_left_and_right_of_their_retriever(figure):
+    before, after = figure.axes[0].patches
+    assert (before.get_x() + before.get_width(), after.get_x()) == pytest.approx((-0.01, 0.01))
+
+
+def test_an_interval_is_drawn_on_the_middle_of_its_bar(figure, rows):
+    row = rows.loc[("answer", "NQ", "one")]
+    for container, bar, name in zip(
+        figure.axes[0].containers[1::2], figure.axes[0].patches, ("first", "last")
+    ):
+        (segment,) = container.lines[2][0].get_segments()
+        assert segment[0, 0] == pytest.approx(bar.get_x() + bar.get_width() / 2)
+        assert segment[:, 1].tolist() == pytest.approx([row[f"{name}_low"], row[f"{name}_high"]])
+
+
+def test_diamonds_stand_where_the_bars_of_their_engine_would(figure):
+    places = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "D"]
+    assert places == [pytest.approx([0.8, 1.8]), pytest.approx([1.2, 2.2])]
+
+
+def test_panels_share_an_axis_of_all_shares_and_the_last_has_the_legend(figure):
+    assert [axes.get_ylim() for axes in figure.axes] == [(0, 100)] * 2
+    assert [axes.get_legend() is None for axes in figure.axes] == [True, False]
+    texts = [text.get_text() for text in figure.axes[-1].get_legend().get_texts()]
+    assert texts == [
+        *["the paper, before", "the paper, after", "before the revision", "after the revision"]
+    ]
