@@ -2,16 +2,27 @@
 
 import json
 from itertools import product
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from covrag_lite.tables import table2, table4
+from covrag_lite.config import Config
+from covrag_lite.runs.recorded import Recorded
+from covrag_lite.tables import accuracy, paper_comparison, table2, table4
 from covrag_lite.tables.accuracy import COLUMNS
 from covrag_lite.tables.comparisons.pairs import POOLED, TWO_PLAIN_READERS
-from covrag_lite.tables.labels import label_of
+from covrag_lite.tables.labels import label_of, label_of_comparison
 from covrag_lite.tables.paper_comparison import REAL, SEED, load_rows, next_to_paper
 
+# The main comparisons whose two systems the toy runs.
+COMPARED = (
+    ("closed-book", "RAG"),
+    ("RAG", "RAG trained"),
+    ("RAG trained", "CoV-RAG-S"),
+    ("RAG trained", "CoV-RAG"),
+    ("CoV-RAG-S", "CoV-RAG"),
+)
 SETS = {"nq": 10, "webq": 20, "mintaka": 30}  # our accuracy of the first system
 
 
@@ -142,3 +153,82 @@ def test_a_gain_of_several_seeds_is_the_pooled_one(large_test):
 def test_a_gain_is_next_to_the_baseline_of_its_own_seeds(large_test):
     cells = ["7", "11,898", "25.0", "25.5", "+0.5", "[−0.5, +1.5]"]
     assert large_test.iloc[1].tolist() == cells
+
+
+def test_a_system_that_the_picture_calls_post_hoc_is_called_so_in_the_table(large_test):
+    assert [("post hoc" in name) for name in large_test.index] == [False, True]
+
+
+def test_the_large_test_names_its_baseline(large_test):
+    assert large_test.columns.tolist() == [
+        *["seeds", "n", "RAG (trained), %", "this system, %", "difference", "95 % interval"]
+    ]
+
+
+def test_main_systems_are_compared_by_normalised_answers(frame):
+    table = table2.compare_main_systems(frame)
+    assert table.index.tolist() == [label_of_comparison(f"{a} → {b}") for a, b in COMPARED]
+    assert table.columns.tolist() == [
+        *["difference", "95 % interval", "gained", "lost", "McNemar p", "detectable"]
+    ]
+    assert table.loc["RAG (trained) → CoV-RAG"].tolist()[:4] == ["+3 of 6", "–", 3, 0]
+
+
+def test_a_loss_of_the_main_systems_has_a_minus_sign(frame):
+    swapped = frame.assign(
+        system=frame.system.replace({"RAG": "closed-book", "closed-book": "RAG"})
+    )
+    row = table2.compare_main_systems(swapped).iloc[0]
+    assert row.difference == "−1 of 6"
+
+
+def test_gains_by_obstacle_are_called_by_their_obstacle(frame):
+    table = table2.gain_by_failure(frame)
+    assert table.index.tolist() == ["all", "no failure", "broken wording"]
+    assert table.loc["broken wording"].tolist() == [1, "0.0", 1, "100.0", "+1 of 1", "–"]
+
+
+@pytest.mark.parametrize("order, shown", [(1, "q2"), (-1, "q7")])
+def test_the_first_rescued_question_is_shown(cov, order, shown):
+    assert table2.rescued(cov[::order]).question.id == shown
+
+
+def test_without_a_rescued_question_the_last_one_is_shown(cov):
+    assert table2.rescued([cov[3], cov[0]]) is cov[0]
+
+
+@pytest.mark.parametrize("n_larger, is_kept", [(3, True), (2, False), (0, False)])
+def test_a_sample_of_a_larger_run_keeps_its_picture(
+    predictions, tmp_path, monkeypatch, n_larger, is_kept
+):
+    larger = Recorded(tmp_path, "table2", {"data": {"questions": {"n": n_larger}}})
+    larger.file("png").write_bytes(b"of the larger run")
+    monkeypatch.setattr(table2, "choose", lambda config, root: larger if n_larger else None)
+    monkeypatch.setattr("covrag_lite.tables.accuracy.plot_accuracy", write_drawn)
+    run = SimpleNamespace(config=Config(), root=tmp_path, n=2)
+    table2.build(predictions, run).plots["png"](tmp_path / "drawn.png")
+    expected = b"of the larger run" if is_kept else b"drawn"
+    assert (tmp_path / "drawn.png").read_bytes() == expected
+
+
+def write_drawn(long, title, path):
+    assert title.startswith("A sample: ")
+    path.write_bytes(b"drawn")
+
+
+def test_the_papers_own_sets_show_a_dash_where_the_paper_has_no_value(root):
+    shown = accuracy.next_to_paper(load_rows("table2", root=root))
+    assert shown["NQ, n = 400"].loc["RAG"].tolist() == ["–", "10.0 [5–15]"]
+    assert shown["WebQ, n = 400"].loc["CoV-RAG"].tolist() == ["68.5", "23.0 [18–28]"]
+
+
+def test_another_metric_can_be_next_to_the_paper(root):
+    shown = accuracy.next_to_paper(load_rows("table2", root=root), "raw")
+    assert shown["NQ, n = 400"].loc["CoV-RAG", "ours"] == "0.0 [-5–5]"
+
+
+def test_recorded_outcomes_of_the_real_run_are_those_of_the_table(monkeypatch):
+    runs = [SimpleNamespace(table="table4"), SimpleNamespace(table="table2")]
+    monkeypatch.setattr(paper_comparison, "find_under", lambda folder, root: runs)
+    monkeypatch.setattr(paper_comparison, "load_part", lambda run: run.table)
+    assert paper_comparison.load_outcomes("table2") == "table2"

@@ -7,6 +7,7 @@ import toy
 from toy import PASSAGES, TEXTS
 
 from covrag_lite.records import Round
+from covrag_lite.runs.frame import to_frame
 from covrag_lite.systems.names import COV_RAG, START_REVISE_TRAINED
 from covrag_lite.tables import table4
 
@@ -90,3 +91,66 @@ def test_a_question_is_shown_that_only_the_later_revision_rescues(predictions):
     shown = table4.same_question(rewrite(predictions, q2="where was ada voss"))
     assert [prediction.system for prediction in shown] == [START_REVISE_TRAINED, COV_RAG]
     assert {prediction.question.id for prediction in shown} == {"q2"}
+
+
+def test_a_question_that_is_answered_rightly_without_a_revision_is_not_shown(predictions):
+    rescued = rewrite(predictions, q2="where was ada voss")
+    others = [p for p in rescued if p.question.id != "q2"]
+    assert table4.same_question(others) == []
+
+
+def test_a_question_that_was_not_rewritten_is_not_shown(predictions):
+    unchanged = rewrite(predictions, q2=f"{TEXTS['q2']}?")
+    assert table4.same_question([p for p in unchanged if p.question.id == "q2"]) == []
+
+
+def test_a_question_that_one_place_lacks_is_not_shown(predictions):
+    rescued = rewrite(predictions, q2="where was ada voss")
+    partly = [p for p in rescued if p.system != COV_RAG]
+    assert table4.same_question(partly) == []
+
+
+def test_rewritten_questions_are_counted(predictions):
+    rewritten = f"{START_REVISE_TRAINED} rewritten"
+    assert table4.rewrite_facts(predictions)[rewritten] == "1"  # q2
+    assert table4.rewrite_facts(rewrite(predictions, q1=ECHO))[rewritten] == "2"
+
+
+def test_other_systems_than_rewriters_have_no_such_fact(predictions):
+    assert {name.partition(" trained")[0] for name in table4.rewrite_facts(predictions)} == {
+        "Start-Revise"
+    }
+
+
+@pytest.mark.parametrize(
+    "question, query, is_off",
+    [
+        ("who kept the lamp", "the lamp of old", False),
+        ("who kept the lamp", "THE LAMP!", False),
+        ("is it the sea", "the sea is it", True),  # no word of four letters
+    ],
+)
+def test_a_query_is_off_its_question_without_a_common_long_word(question, query, is_off):
+    assert table4.is_off(question, query) == is_off
+
+
+def test_positions_have_our_accuracy_without_the_papers(predictions):
+    table = table4.positions(to_frame(toy.of_public_sets(predictions)))
+    assert table.loc["CoV-RAG"].tolist() == ["3 of 4", "2 of 2", "5 of 6"]
+
+
+def test_where_no_text_is_recorded_words_are_not_compared(predictions):
+    without = [replace(p, question=replace(p.question, question="")) for p in predictions]
+    row = table4.query_table(without).loc["as asked (no revision)"]
+    assert row.tolist()[:2] == ["7 of 7", "–"]
+
+
+def test_where_no_gold_passage_is_known_none_is_counted(predictions):
+    without = [replace(p, question=replace(p.question, gold_passages=())) for p in predictions]
+    row = table4.query_table(without).loc["as asked (no revision)"]
+    assert row.tolist()[2:] == ["–", "–"]
+
+
+def test_lost_passages_are_shown_by_both_queries(predictions):
+    lost = table4.drift(rewrite(predictions, q3="hills of the river"))
+    assert list(lost) == ["question, finds a gold passage", "rewritten, no longer finds it"]
