@@ -308,3 +308,14 @@ def test_panels_share_an_axis_of_all_shares_and_the_last_has_the_legend(figure):
     assert texts == [
         *["the paper, before", "the paper, after", "before the revision", "after the revision"]
     ]
+
+
+@pytest.mark.filterwarnings("ignore:.*normalise to nothing")
+@pytest.mark.parametrize("name, records", [("corpus", PASSAGES.values()), ("webq", QUESTIONS[4:])])
+def test_data_that_is_not_that_of_the_run_is_refused(run, name, records):
+    run, library = run
+    changed = [asdict(record) for record in records]
+    changed[-1]["id"] = "another"
+    write_jsonl(library / f"{name}.jsonl", changed)
+    with pytest.raises(recorded.DataChanged):
+        table6.load_with_data(run)
