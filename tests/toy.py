@@ -18,15 +18,15 @@ from covrag_lite.records import Passage, Question
 from covrag_lite.systems.evaluate import Resources
 
 SYSTEMS = (
-    *(
-        "closed-book",
-        "RAG",
-        "RAG trained",
-        "CoV-RAG w/o chain",
-        "CoV-RAG-S",
-        "Start-Revise trained",
-    ),
-    *("CoV-RAG thresholds", "CoV-RAG", "CoV-RAG, likelier answer"),
+    "closed-book",
+    "RAG",
+    "RAG trained",
+    "CoV-RAG w/o chain",
+    "CoV-RAG-S",
+    "Start-Revise trained",
+    "CoV-RAG thresholds",
+    "CoV-RAG",
+    "CoV-RAG, likelier answer",
 )
 PASSAGES = {
     "a": Passage("a", "Harbour Lamp", "The Harbour Lamp is a novel of 1829 by Ada Voss."),
@@ -36,11 +36,10 @@ PASSAGES = {
     "e": Passage("e", "Fair", "The fair is held on St John's Eve."),
     "f": Passage("f", "Keeper", "The lamp is kept by Mira Toll."),
 }
-BORN, DAY, KEEPER = (
-    "Where was Ada Voss born?",
-    "What day is the fair on?",
-    "Who is the keeper of the lamp?",
-)
+# Revised questions.
+BORN = "Where was Ada Voss born?"
+DAY = "What day is the fair on?"
+KEEPER = "Who is the keeper of the lamp?"
 QUESTIONS = [
     Question("q1", "one", "who wrote the harbour lamp", ("Ada Voss", "A. Voss"), ("a",)),
     Question("q2", "one", "wher was ada vos born", ("Stell",), ("b",), BORN, "birthplace+misspelt"),
@@ -78,31 +77,19 @@ OTHERS = {
 }
 # The verdicts of `cov` on its answers: six scores, judgment, revised question; then P(true),
 # P(empty) and the expected correctness and reference score.
-HIGH, LOW = (0.95, 0.95, 0.95, 0.95, 0.05, 0.95), (0.05, 0.05, 0.05, 0.45, 0.95, 0.95)
+HIGH = (0.95, 0.95, 0.95, 0.95, 0.05, 0.95)
+LOW = (0.05, 0.05, 0.05, 0.45, 0.95, 0.95)
+MIXED = (0.95, 0.05, 0.95, 0.45, 0.55, 0.95)
+TRUTHFUL = (0.05, 0.05, 0.05, 0.95, 0.95, 0.95)  # truthfulness above 0.92
+UNBIASED = (0.05, 0.05, 0.05, 0.45, 0.55, 0.95)  # bias not above 0.7
 VERDICTS = {
     ("q1", "ac"): (HIGH, "true", "", 0.9, 0.97, 0.95, 0.9),
     ("q2", "cd"): (LOW, "false", BORN, 0.2, 0.1, 0.3, 0.2),
-    ("q3", "de"): ((0.95, 0.05, 0.95, 0.45, 0.55, 0.95), "unclear", "", 0.4, 0.8, 0.6, 0.7),
-    ("q4", "ec"): (
-        (0.05, 0.05, 0.05, 0.95, 0.95, 0.95),
-        "false",
-        DAY,
-        0.3,
-        0.3,
-        0.2,
-        0.4,
-    ),  # truthfulness above 0.92
+    ("q3", "de"): (MIXED, "unclear", "", 0.4, 0.8, 0.6, 0.7),
+    ("q4", "ec"): (TRUTHFUL, "false", DAY, 0.3, 0.3, 0.2, 0.4),
     ("q5", "ab"): (HIGH, "true", "", 0.6, 0.9, 0.7, 0.8),
     ("q6", "cd"): (LOW, "false", "", 0.1, 0.6, 0.1, 0.1),
-    ("q7", "ce"): (
-        (0.05, 0.05, 0.05, 0.45, 0.55, 0.95),
-        "false",
-        KEEPER,
-        0.15,
-        0.2,
-        0.25,
-        0.3,
-    ),  # bias not above 0.7
+    ("q7", "ce"): (UNBIASED, "false", KEEPER, 0.15, 0.2, 0.25, 0.3),
     # For second answers, if there is a third round.
     ("q2", "ba"): (HIGH, "true", "", 0.95, 0.9, 0.9, 0.9),
     ("q4", "cd"): (HIGH, "true", "", 0.7, 0.8, 0.8, 0.6),
@@ -125,6 +112,9 @@ a full question, names spelt right, ending with a question mark. If it is true, 
 Output format example:
 { "1": { "reference_correctness": 0.90 }, "2": { "correctness": 1.00, "citation_accuracy": 0.80, \
 "truthfulness": 0.70, "bias": 0.80, "conciseness": 0.90 }, "3": "true", "4": "" }"""
+
+
+REWRITE = "Rewrite this as one clear question for a search engine. Give only the question.\\"
 
 
 def references(ids):
@@ -160,32 +150,38 @@ class Actor(ScriptedModel):
 
     def __init__(self, settings, name="", log=None, used=None):
         super().__init__(settings)
-        self.name, self.log, self.used = (
-            name,
-            [] if log is None else log,
-            Counter() if used is None else used,
-        )
+        self.name = name
+        self.log = [] if log is None else log
+        self.used = Counter() if used is None else used
         self.adapter = Path("/nowhere") / name if name else None
         self.fingerprint = f"scripted+{name}" if name else "scripted"
         # The base model was trained on neither layout.
         layout = settings.layout if name else "paper"
         self.parts = {}  # what a prompt is about: question, passages and, to verify, the answer
-        for one, text in TEXTS.items():
+        for question_id, text in TEXTS.items():
             for ids in set(FOUND.values()):
-                self.parts[answer_prompt(text, ids, layout)] = (one, ids)
-                said = {self.say(one, ids)[0]} | (
-                    {OTHERS["rag"].get(one, "Mere[2]")} if name == "cov" else set()
-                )
-                self.parts |= {verify_prompt(text, ids, own, layout): (one, ids) for own in said}
+                about = (question_id, ids)
+                self.parts[answer_prompt(text, ids, layout)] = about
+                for answer in self.answers_to_verify(question_id, ids):
+                    self.parts[verify_prompt(text, ids, answer, layout)] = about
 
     def with_adapter(self, name):
         return Actor(self.settings, name, self.log, self.used)
 
-    def say(self, one, ids):
+    def answers_to_verify(self, question_id, ids):
+        """Its own answer; `cov` may also verify an answer of `rag`."""
+        answers = {self.say(question_id, ids)[0]}
         if self.name == "cov":
-            return COV.get((one, ids), ("", 0.0))
-        known = OTHERS.get(self.name, {})
-        return known.get((one, ids)) or known.get(one, "Mere[2]"), -2.0
+            answers.add(OTHERS["rag"].get(question_id, "Mere[2]"))
+        return answers
+
+    def say(self, question_id, ids):
+        """The answer to a question, and its likelihood."""
+        if self.name == "cov":
+            return COV.get((question_id, ids), ("", 0.0))
+        answers = OTHERS.get(self.name, {})
+        answer = answers.get((question_id, ids)) or answers.get(question_id, "Mere[2]")
+        return answer, -2.0
 
     def complete(self, prompts, max_tokens, sample=None):
         self.used.update(
@@ -196,42 +192,45 @@ class Actor(ScriptedModel):
         return [self.complete_one(prompt) for prompt in prompts]
 
     def complete_one(self, prompt):
-        alone = (
-            prompt.split("\\Question: ")[-1].removesuffix("\\Rewritten:").removesuffix("\\Answer:")
-        )
-        if prompt.startswith(
-            "Rewrite this as one clear question for a search engine. Give only the question.\\"
-        ):
-            self.log.append((self.name, "rewrite", alone))
-            return Completion(BORN if alone == TEXTS["q2"] else "")
-        if prompt == f"Answer the question in a few words.\\Question: {alone}\\Answer:":
-            self.log.append((self.name, "recall", alone))
+        question = prompt.split("\\Question: ")[-1]
+        question = question.removesuffix("\\Rewritten:").removesuffix("\\Answer:")
+        if prompt.startswith(REWRITE):
+            self.log.append((self.name, "rewrite", question))
+            return Completion(BORN if question == TEXTS["q2"] else "")
+        if prompt == f"Answer the question in a few words.\\Question: {question}\\Answer:":
+            self.log.append((self.name, "recall", question))
             return Completion("Mere")
-        one, ids = self.parts[prompt]
-        self.log.append((self.name, "answer", one, ids))
-        text, likelihood = self.say(one, ids)
+        question_id, ids = self.parts[prompt]
+        self.log.append((self.name, "answer", question_id, ids))
+        text, likelihood = self.say(question_id, ids)
         return Completion(text, {"likelihood": likelihood})
 
     def fill(self, prompts, schema, max_tokens):
         return [self.fill_one(prompt, schema) for prompt in prompts]
 
     def fill_one(self, prompt, schema):
-        one, ids = self.parts[prompt]
-        self.log.append((self.name, "verify", one, ids))
+        question_id, ids = self.parts[prompt]
+        self.log.append((self.name, "verify", question_id, ids))
         if schema is None:
-            return Completion(
-                write_verdict(*VERDICTS[one, ids][:3]) if one == "q1" else "It is fine."
-            )
+            return Completion(self.write_freely(question_id, ids))
         if schema is DIRECT:
-            revised = BORN if (one, ids) == ("q2", "cd") else ""
+            revised = BORN if (question_id, ids) == ("q2", "cd") else ""
             return Completion(f'{{ "4": "{revised}" }}', {"empty": 0.25 if revised else 0.75})
-        *said, true, empty, correctness, reference = VERDICTS[one, ids]
+        *fields, true, empty, correctness, reference = VERDICTS[question_id, ids]
+        probabilities = {"true": true, "empty": empty}
         expected = {"correctness": correctness, "reference_correctness": reference}
-        return Completion(write_verdict(*said), {"true": true, "empty": empty} | expected)
+        return Completion(write_verdict(*fields), probabilities | expected)
+
+    def write_freely(self, question_id, ids):
+        """A verdict without forced decoding: only the first question's follows the schema."""
+        if question_id != "q1":
+            return "It is fine."
+        scores, judgment, revised, *_ = VERDICTS[question_id, ids]
+        return write_verdict(scores, judgment, revised)
 
 
 def search(queries):
-    return [[PASSAGES[one] for one in FOUND[query]] for query in queries]
+    return [[PASSAGES[passage_id] for passage_id in FOUND[query]] for query in queries]
 
 
 def stage(folder, **changes):
