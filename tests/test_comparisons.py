@@ -4,6 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from comparison_frames import make_frame
+from matplotlib import pyplot
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.colors import to_hex
 
 import covrag_lite.replication.__main__ as replication
 from covrag_lite import metrics
@@ -21,8 +24,16 @@ from covrag_lite.tables.comparisons.pairs import (
     OURS,
     OURS_NO_CHAIN,
     POOLED,
+    TWO_PLAIN_READERS,
 )
-from covrag_lite.tables.comparisons.picture import plot
+from covrag_lite.tables.comparisons.picture import (
+    COLOURS,
+    REPLACED,
+    UNVERIFIED,
+    VERIFIED,
+    is_post_hoc,
+    plot,
+)
 from covrag_lite.tables.comparisons.table import build_seeds
 from covrag_lite.tables.labels import SYSTEM_LABELS, label_of
 
@@ -190,3 +201,108 @@ def test_single_seeds_are_dots_if_there_are_several(panels):
         if line.get_marker() == "o":
             dots.append(line.get_xdata().tolist())
     assert dots == [[25.0, 25.0], [0.0, 0.0]]  # of two adapters, and of two plain readers
+
+
+@pytest.fixture(scope="module")
+def gains():
+    """Three systems over all questions and by set; one was run with one seed only."""
+    rows = []
+
+    def add(system, dataset, seed, gain, n=1234):
+        about = {"from": BASELINE, "to": system, "set": dataset, "seed": seed, "n": n}
+        rows.append(about | {"difference": gain, "low": gain - 1, "high": gain + 2})
+
+    for seed, gain in (("1", 1.0), ("2", 3.0), (POOLED, 2.0)):
+        add(OURS, ALL_SETS, seed, gain)
+        add(OURS, "nq", seed, gain + 10, 400)
+        add(OURS, "webq", seed, gain + 20, 300)
+    add(names.EXPANSION, ALL_SETS, "4", 0.5)
+    add(names.EXPANSION, "nq", "4", 5.0, 400)
+    add(names.EXPANSION, "webq", "4", 6.0, 300)
+    add(names.TWO_ADAPTERS_NEXT, ALL_SETS, "4", -3.0)
+    others = pd.DataFrame(rows).assign(**{"from": names.COV_RAG_S, "difference": 99.0})
+    return pd.concat([pd.DataFrame(rows), others])
+
+
+@pytest.fixture(scope="module")
+def gain_panels(gains, tmp_path_factory):
+    figure = plot(gains, tmp_path_factory.mktemp("gains") / "claim.png")
+    yield figure.axes
+    pyplot.close(figure)
+
+
+def diamonds_of(axes):
+    """Place and value of each diamond, with its interval and colour, from top to bottom."""
+    points = [c for c in axes.collections if isinstance(c, PathCollection)]
+    spans = [c.get_segments()[0] for c in axes.collections if isinstance(c, LineCollection)]
+    rows = []
+    for point, span in zip(points, spans):
+        ((value, place),) = point.get_offsets().tolist()
+        assert span[:, 1].tolist() == [place, place]
+        colour = to_hex(point.get_facecolor()[0])
+        rows.append((round(place, 2), value, *span[:, 0].tolist(), colour))
+    return rows
+
+
+def test_gains_over_all_questions_are_pooled_or_of_the_only_seed(gain_panels):
+    assert diamonds_of(gain_panels[0]) == [
+        (0, 2.0, 1.0, 4.0, COLOURS[VERIFIED]),
+        (-1, 0.5, -0.5, 2.5, COLOURS[UNVERIFIED]),
+        (-2, -3.0, -4.0, -1.0, COLOURS[REPLACED]),
+    ]
+
+
+def test_gains_by_set_are_one_below_the_other(gain_panels):
+    assert diamonds_of(gain_panels[1]) == [
+        (0.17, 12.0, 11.0, 14.0, COLOURS[VERIFIED]),
+        (-0.83, 22.0, 21.0, 24.0, COLOURS[VERIFIED]),
+        (-0.17, 5.0, 4.0, 7.0, COLOURS[UNVERIFIED]),
+        (-1.17, 6.0, 5.0, 8.0, COLOURS[UNVERIFIED]),
+    ]
+
+
+def test_a_row_of_gains_names_its_system_its_seeds_and_its_questions(gain_panels):
+    texts = [text.get_text() for text in gain_panels[0].get_yticklabels()]
+    assert texts == [
+        "CoV-RAG, two adapters\n2 seeds, n = 1,234",
+        "query expansion\n1 seed, n = 1,234",
+        "two adapters, next five passages\n1 seed, n = 1,234",
+    ]
+    assert gain_panels[0].get_yticks().tolist() == [0, -1, -2]
+
+
+def test_single_seeds_are_below_their_mean(gain_panels):
+    dots = [line for line in gain_panels[0].lines if line.get_marker() == "o"]
+    assert [line.get_xydata().tolist() for line in dots] == [[[1.0, -0.28], [3.0, -0.28]]]
+
+
+def test_a_legend_has_the_kinds_and_the_systems_that_are_shown(gain_panels):
+    texts = [[text.get_text() for text in axes.get_legend().get_texts()] for axes in gain_panels]
+    assert texts == [[VERIFIED, UNVERIFIED, REPLACED], ["CoV-RAG, two adapters", "query expansion"]]
+
+
+def test_sets_are_named_with_their_questions(gain_panels):
+    assert [text.get_text() for text in gain_panels[1].get_yticklabels()] == [
+        "NQ (400)",
+        "WebQ (300)",
+    ]
+    assert gain_panels[1].get_yticks().tolist() == [0, -1]
+
+
+def test_no_gain_is_a_line(gain_panels):
+    for axes in gain_panels:
+        lines = [line for line in axes.lines if list(line.get_xdata()) == [0, 0]]
+        assert lines
+
+
+def test_only_systems_that_were_thought_of_later_are_post_hoc():
+    assert is_post_hoc(TWO_PLAIN_READERS)
+    assert not is_post_hoc(OURS)
+    assert not is_post_hoc("another system")
+
+
+def test_the_picture_without_the_first_system_by_set_names_the_sets_all_the_same(gains, tmp_path):
+    figure = plot(gains[gains.to == names.EXPANSION], tmp_path / "claim.png")
+    texts = [text.get_text() for text in figure.axes[1].get_yticklabels()]
+    pyplot.close(figure)
+    assert texts == ["NQ (400)", "WebQ (300)"]

@@ -31,9 +31,10 @@ from covrag_lite.tables.retrieval_shares import (
 PAPER_ENGINES = {"Bing*", "Chrome*"}
 
 
-@pytest.fixture
-def long(cov):
+@pytest.fixture(scope="module")
+def long(predictions):
     """The long form of the toy's questions as two of the paper's sets, with one retriever."""
+    cov = [prediction for prediction in predictions if prediction.system == COV_RAG]
     return retrieval_table(join_retrievers({"one": toy.of_public_sets(cov)}))
 
 
@@ -109,9 +110,9 @@ def test_many_questions_have_shares_and_an_interval(long):
     assert row.difference.startswith("−25.0 [")
 
 
-@pytest.fixture
-def figure(long, tmp_path):
-    figure = plot_retrieval(long, "toy", tmp_path / "table6.png")
+@pytest.fixture(scope="module")
+def figure(long, tmp_path_factory):
+    figure = plot_retrieval(long, "toy", tmp_path_factory.mktemp("table6") / "table6.png")
     yield figure
     pyplot.close(figure)
 
