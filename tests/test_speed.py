@@ -304,13 +304,15 @@ def test_what_ours_reaches_at_no_more_memory_precedes_the_rates(other_programs):
 def test_a_card_holds_a_size_with_its_peak_or_a_word(tmp_path):
     row = {"backbone": "7b", "card_gb": 12.0, "row": 4096, "training_peak_gb": 11.26}
     row |= {"away_row": 8192.0, "away_peak_gb": 10.0, "batch": "none", "answering_peak_gb": None}
-    write_jsonl(tmp_path / records.CARDS_FILE, [{"rows": [row]}])
+    larger = row | {"card_gb": 24.0, "batch": 64, "answering_peak_gb": 20.0}
+    write_jsonl(tmp_path / records.CARDS_FILE, [{"rows": [row, larger]}])
     assert comparisons.compare_cards(tmp_path).loc[("7B", "12 GB")].tolist() == [
         *["4,096 (11.3 GB)", "8,192 (10.0 GB)", "none"]
     ]
     facts = report.build(tmp_path).facts
     assert facts["7b in 12 GB row"] == "4,096"
     assert "7b in 12 GB batch" not in facts
+    assert facts["7b in 24 GB batch"] == "64"
 
 
 @pytest.mark.parametrize("value, is_size", [(4, True), (0.5, True), (None, False), ("all", False)])

@@ -13,6 +13,7 @@ from covrag_lite.config import Config, Retrieval
 from covrag_lite.data import world
 from covrag_lite.data.world.entities import TRAPS
 from covrag_lite.metrics import normalise
+from covrag_lite.records import Passage, Question
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.tables.world import failure_rates, find_gold, show_failures
 
@@ -345,3 +346,64 @@ def test_traps_hide_passages():
 def test_an_impossible_world_is_refused_with_a_reason(parameters, message):
     with pytest.raises(ValueError, match=message):
         ask(DEFAULT.change(**parameters), "train")
+
+
+def small_search(queries):
+    """Find the passage that a query names, after one that it does not; "nothing" finds one."""
+    names = {name: Passage(name, f"title {name}", "") for name in ("a", "b", "c", "d", "x")}
+    return [
+        [names["x"], *(names[word] for word in query.split() if word in names)] for query in queries
+    ]
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Questions of three obstacles: as typed, the first, third and fifth find their passage."""
+    rows = [
+        ("q1", "a", "first", ""),  # has no good query
+        ("q2", "nothing", "b", "author+misspelt"),
+        ("q3", "b", "c", "author+misspelt"),
+        ("q4", "nothing", "c d", "two-hop"),
+        ("q5", "d", "d", "two-hop"),
+    ]
+    gold = {"q1": "a", "q2": "b", "q3": "b", "q4": "d", "q5": "d"}
+    questions = []
+    for name, typed, good, kind in rows:
+        good = "" if name == "q1" else good
+        questions.append(Question(name, "search", typed, ("yes",), (gold[name],), good, kind))
+    return questions
+
+
+def test_rates_are_shares_of_the_questions_of_an_obstacle(few):
+    rates = failure_rates(few, small_search)
+    assert rates.index.tolist() == ["all", "none", "broken wording", "two-hop"]
+    assert rates["questions"].tolist() == [5, 1, 2, 2]
+    assert rates["found"].tolist() == [60.0, 100.0, 50.0, 50.0]
+    assert rates["found, good query"].tolist() == [80.0, 100.0, 50.0, 100.0]
+
+
+def test_a_passage_behind_the_first_is_not_found_first(few):
+    rates = failure_rates(few, small_search)
+    assert rates["found first"].tolist() == [0.0] * 4
+    gold_first = lambda queries: [found[::-1] for found in small_search(queries)]  # noqa: E731
+    assert failure_rates(few, gold_first)["found first"].tolist() == [60.0, 100.0, 50.0, 50.0]
+
+
+def test_an_example_of_an_obstacle_is_the_first_question_that_fails(few):
+    table = show_failures(few[::-1], small_search)
+    assert table.index.tolist() == ["none", "broken wording", "two-hop"]
+    assert table.question.tolist() == ["a", "nothing", "nothing"]
+    assert table["good query"].tolist() == ["", "b", "c d"]
+
+
+def test_an_example_says_what_it_finds_and_where_its_good_query_finds_the_passage(few):
+    row = show_failures(few, small_search).loc["two-hop"]
+    assert row["top three passages"] == "title x"
+    assert row["gold at rank"] == 3
+
+
+def test_three_passages_of_an_example_are_named():
+    question = Question("q", "search", "a b c d", ("yes",), ("missing",), "a", "two-hop")
+    row = show_failures([question], small_search).loc["two-hop"]
+    assert row["top three passages"] == "title x; title a; title b"
+    assert row["gold at rank"] is None
