@@ -8,6 +8,7 @@ from covrag_lite import metrics
 from covrag_lite.judging.answers import Answers
 from covrag_lite.records import Prediction, Round
 from covrag_lite.tables.agreement import (
+    agreement_facts,
     clustered_auroc,
     clustered_interval,
     compare_scores,
@@ -109,3 +110,69 @@ def test_scores_are_compared_with_the_gold_answers(compared):
 
 def test_only_criteria_that_should_follow_the_gold_answer_are_compared(compared):
     assert compared.criterion.tolist() == ["correctness"]
+
+
+def test_judges_and_criteria_keep_their_order():
+    first = judged().assign(judge="z", criterion="truthfulness")
+    second = judged().assign(judge="z", criterion="correctness")
+    measured = measure(pd.concat([first, second, judged()]))
+    assert measured[["judge", "criterion"]].values.tolist() == [
+        *[["z", "truthfulness"], ["z", "correctness"], ["x", "correctness"]]
+    ]
+
+
+def test_answers_and_their_questions_are_counted():
+    row = measure(judged(questions="aabc")).iloc[0]
+    assert (row.n, row.questions) == (4, 3)
+
+
+def test_an_agreement_has_the_interval_of_its_questions(row):
+    # Half of four: influences ±1/8, so 1.96 · √(4/3 · 4/64).
+    half_width = 100 * 1.96 * (1 / 12) ** 0.5
+    assert (row.low, row.high) == pytest.approx(
+        (max(0, 50 - half_width), min(100, 50 + half_width))
+    )
+
+
+def test_an_interval_stays_within_all_shares():
+    _, low, high = clustered_interval(0.9, np.array([0.5, -0.5, 0.5]), "abc")
+    assert (low, high) == (0.0, 1.0)
+
+
+def test_the_same_answer_to_another_question_or_of_another_judge_counts_again(questions):
+    texts = [("x", 0), ("x", 1), ("y", 0)]
+    groups = [
+        {"RAG": Prediction(q, "RAG", (Round("", (), "Edith Marrow"),))} for q in questions[:2]
+    ]
+    rows = []
+    for judge, number in texts:
+        for criterion in ("correctness", "truthfulness"):
+            rows.append((judge, "nq", questions[number].id, "RAG", criterion, 0.9, True))
+    scores = pd.DataFrame(rows, columns=SCORE_COLUMNS)
+    compared = compare_scores(scores, Answers(questions[:2], groups, []))
+    assert compared.n.tolist() == [2, 2, 1, 1]
+    assert compared.right.tolist() == [50, 50, 100, 100]
+
+
+def test_an_agreement_is_written_with_its_interval_and_its_baselines():
+    row = measure(judged(np.array([0.9, 0.1, 0.2, 0.3]), np.array([True, False, False, False])))
+    shown = format_agreement(row).iloc[0].to_dict()
+    assert shown == {
+        **{"judge": "x", "score": "correctness", "n": 4, "right, %": "25.0"},
+        **{"agreement, %": "100.0 [100.0, 100.0]", "majority, %": "75.0"},
+        **{"AUROC": "1.00 [1.00, 1.00]"},
+    }
+
+
+def test_a_comparison_is_a_fact_by_judge_and_criterion():
+    facts = agreement_facts(measure(judged()))
+    assert facts["x correctness agreement"] == "50.0"
+    assert facts["x correctness agreement interval"] == "[0.0, 100.0]"
+    assert facts["x correctness majority"] == "50.0"
+    assert facts["x correctness AUROC"] == "0.62"
+    assert facts["x correctness answers"] == "4"
+
+
+def test_the_auroc_of_one_right_answer_has_an_interval():
+    value, low, high = clustered_auroc(SCORES, np.array([True, False, False, False]), "abcd")
+    assert (value, low, high) == (1.0, 1.0, 1.0)

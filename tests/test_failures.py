@@ -73,3 +73,51 @@ def test_the_only_wrong_answer_was_searched_away(frame, cause, share):
 def test_the_causes_of_wrong_answers_add_up_to_all_of_them(frame):
     shares = [value for name, value in bounds(frame).items() if name.endswith(" share")]
     assert sum(shares) == pytest.approx(100)
+
+
+def test_without_a_wrong_answer_every_cause_has_a_share_of_zero(frame):
+    limits = bounds(frame.assign(normalised=True))
+    assert [value for name, value in limits.items() if name.endswith(" share")] == [0] * 4
+
+
+# One question per cause of a wrong last answer: found at first, found at last, searched again.
+CAUSES = {
+    "misread": (False, True, True),
+    "searched away": (True, False, True),
+    "not found, trusted": (False, False, False),
+    "not found twice": (False, False, True),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_wrong_answer_has_one_cause(frame, cause):
+    found_first, found_last, revised = CAUSES[cause]
+    rows = frame[frame.system == "CoV-RAG"].assign(normalised=False, revised=revised)
+    limits = bounds(rows.assign(found_first=found_first, found_last=found_last))
+    assert {name: limits[f"{name} share"] for name in CAUSES} == dict.fromkeys(CAUSES, 0) | {
+        cause: 100
+    }
+
+
+@pytest.mark.parametrize(
+    "case, value",
+    [
+        ("answer perfect judge, the better of two answers", 100.0),
+        ("answer perfect reader of the last passages", 250 / 3),  # q4 lost its passage
+        ("answer where the first passages hold one", 80.0),
+    ],
+)
+def test_a_perfect_part_has_its_accuracy(frame, case, value):
+    assert bounds(frame)[case] == pytest.approx(value)
+
+
+def test_another_system_has_its_own_obstacles(frame):
+    table = failure_table(frame, "RAG trained").set_index("questions")
+    assert table.loc["all", ["n", "first", "revised", "gain"]].tolist() == [6, "33.3", 0, "+0 of 6"]
+
+
+def test_a_missed_passage_counts_only_where_it_was_searched_again(frame):
+    rows = frame[frame.system == "CoV-RAG"]
+    rows = rows.assign(gold_first=False, gold_last=[True, True, False, True, None, None, False])
+    table = failure_table(rows).set_index("questions")
+    assert table.loc["all", "mended"] == "2 of 3"  # q2 and q4, not q7

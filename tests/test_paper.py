@@ -80,3 +80,51 @@ def test_an_average_of_the_paper_is_the_mean_of_its_sets(row):
 )
 def test_numbers_of_the_paper_are_facts_for_pages(table, name, text):
     assert paper.paper_facts()[f"paper/{table}"][name] == text
+
+
+def test_every_row_of_a_table_of_the_paper_is_loaded_with_all_columns():
+    table = paper.load_table("table2")
+    assert list(table.index) == list(paper.load_paper()["table2"]["rows"])
+    assert table.loc["CoV-RAG Llama2-13b", ["nq", "webq"]].tolist() == [66.0, 68.5]
+    assert set(table) == {*FOUR_SETS, "average"}
+
+
+def test_cov_rag_is_compared_with_webglm_of_the_same_backbone():
+    pairs = {(d.better, d.baseline) for d in paper.list_differences() if d.table == "table2"}
+    assert {better.partition(" ")[2] for better, _ in pairs} == {
+        baseline.partition(" ")[2] for _, baseline in pairs
+    }
+    assert {better.partition(" ")[0] for better, _ in pairs} == {"CoV-RAG"}
+    assert {baseline.partition(" ")[0] for _, baseline in pairs} == {"WebGLM"}
+
+
+def test_a_system_that_the_paper_does_not_have_has_no_value():
+    assert paper.find_values("table2", "another system", FOUR_SETS) == {}
+    assert paper.find_values("table6", COV_RAG, FOUR_SETS) == {}
+
+
+@pytest.mark.parametrize("table", ["table2", "table4", "table5"])
+def test_a_fact_is_the_number_of_the_paper(table):
+    facts = paper.paper_facts()[f"paper/{table}"]
+    for row, values in paper.load_paper()[table]["rows"].items():
+        for column, value in values.items():
+            if isinstance(value, float):
+                assert float(facts[f"{row} {column}"]) == pytest.approx(value, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "table, name, better, baseline",
+    [
+        ("table4", "gain", "End-Revise", "No-Revise"),
+        ("table4", "cost", "Start-Revise", "No-Revise"),
+        ("table5", "gain", "w/ Chain", "w/o Chain"),
+    ],
+)
+def test_a_difference_of_the_paper_is_a_fact_in_every_column(table, name, better, baseline):
+    rows = paper.load_paper()[table]["rows"]
+    facts = paper.paper_facts()[f"paper/{table}"]
+    for column in rows[better]:
+        text = facts[f"{name} {column}"]
+        difference = rows[better][column] - rows[baseline][column]
+        assert float(text.replace("−", "-")) == pytest.approx(difference, abs=0.051)
+        assert text[0] in "+−"

@@ -1,6 +1,7 @@
 """Fitted σ: q2 and q7 of the toy gain from a second search, q4 loses."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import toy
 
 from covrag_lite.tables.sigma import (
     RULES,
+    build,
     choose_held_out,
     cross_validate_sigma,
     fit,
@@ -74,3 +76,39 @@ def test_fitting_returns_the_rules_in_words(predictions, tmp_path):
 def test_nothing_is_fitted_without_cov_rag(tmp_path):
     config, _ = toy.stage(tmp_path, adapters_out=str(tmp_path))
     assert fit(config, []) is None
+
+
+def test_rules_are_shown_next_to_never_searching_again(fitted):
+    shown = format_rules(fitted[1])
+    assert list(shown) == [
+        *["search again", "right % [95 % interval]", "gained", "lost", "McNemar p", "searches"]
+    ]
+    assert shown.iloc[1].tolist() == [
+        *["for every revised question (the paper)", "83.3 [43.6, 97.0]", 2, 1, "1.000", 3]
+    ]
+
+
+def test_answers_without_a_verdict_or_gold_answer_do_not_count(cov):
+    unverified = replace(cov[0], rounds=(replace(cov[0].rounds[0], verdict=None),))
+    _, rules = cross_validate_sigma([unverified, *cov[1:]], folds=3)
+    assert set(rules.n) == {5}
+
+
+def test_thresholds_are_fitted_on_cov_rag_alone(predictions, cov, tmp_path):
+    for name, given in (("all", predictions), ("own", cov)):
+        config, _ = toy.stage(tmp_path, adapters_out=str(tmp_path / name))
+        (tmp_path / name / "cov").mkdir(parents=True)
+        fit(config, given)
+    saved = [(tmp_path / name / "cov" / "sigma.json").read_text() for name in ("all", "own")]
+    assert saved[0] == saved[1]
+
+
+def test_each_fold_is_held_out_in_turn():
+    # Without the last fold (the third and the sixth question) both are right on two of four.
+    outcome = np.array([[0, 1, 0, 1, 0, 1], [1, 0, 1, 0, 1, 1]])
+    assert choose_held_out(outcome, 3).tolist() == [1, 0, 0, 0, 1, 1]
+
+
+def test_the_table_of_rules_has_its_numbers_as_they_are(predictions, cov):
+    table = build(cov, None)
+    assert table.files["csv"].splitlines()[1].startswith("never,6,66.7,30.0,90.3,0,0,1.0,0")
