@@ -18,6 +18,8 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+from covrag_lite.commands.engine import ENCRYPTED
+
 FOLDER = Path(__file__).resolve().parent
 WITHOUT_OUTPUTS = {"hosted"}  # starts a whole replication on a rented GPU
 RECORDED_ONLY = {
@@ -39,7 +41,10 @@ def execute(path: Path) -> None:
         if path.stem in RECORDED_ONLY and "live" in cell.metadata.get("tags", []):
             cell.source = ""
     resources = {"metadata": {"path": str(FOLDER.parent)}}
-    NotebookClient(notebook, timeout=None, kernel_name="python3", resources=resources).execute()
+    client = NotebookClient(
+        notebook, timeout=None, kernel_name="python3", resources=resources, config=ENCRYPTED
+    )
+    client.execute()
     for cell, source in zip(notebook.cells, sources):
         cell.source = source
     clean(notebook)

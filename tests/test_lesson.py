@@ -13,7 +13,7 @@ from toy import BORN, LOW
 from covrag_lite.config import ROOT, Config
 from covrag_lite.systems import palette
 from covrag_lite.systems.names import COV_RAG, RAG_TRAINED, START_REVISE
-from covrag_lite.tables import calibration, lesson, method_picture, threshold_curve
+from covrag_lite.tables import calibration, lesson, method_picture, pictures, threshold_curve
 
 # The expected correctness of the scored answers is 0.95, 0.3, 0.6, 0.2, 0.7 and 0.25.
 
@@ -257,3 +257,7 @@ def test_the_lesson_loads_its_own_record_unless_another_is_set(
     assert chosen.split("-")[0] == of_config.split("-")[0] == record
     assert of_table == table
     assert capsys.readouterr().out == f"{chosen} {table}\n"
+
+
+def test_a_figure_is_shown_without_a_plotting_backend():
+    assert pictures.to_image(Figure()).data.startswith(b"\x89PNG")

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from unittest.mock import Mock
 
+import nbformat
 import pytest
 from conftest import write_jsonl
 from matplotlib import pyplot
@@ -24,16 +25,17 @@ from papermill.exceptions import PapermillExecutionError
 from benchmarks import options
 from covrag_lite import commands as command
 from covrag_lite.check import check
-from covrag_lite.commands import engine
+from covrag_lite.commands import engine, html
 from covrag_lite.commands import notebook as runner
 from covrag_lite.config import ROOT, Config, ParameterError, from_notebook
 from covrag_lite.runs import recorded
 from covrag_lite.tables import find_table, load_basis
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-OF_CONFIG = [
-    path for path in NOTEBOOKS if path.stem != "hosted"
-]  # that one has the command's, and test_rehearsal.py
+# The notebook for a hosted GPU has the command's parameters; tests/test_rehearsal.py runs it.
+OF_CONFIG = [path for path in NOTEBOOKS if path.stem != "hosted"]
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+every_notebook_of_config = pytest.mark.parametrize("path", OF_CONFIG, ids=lambda path: path.stem)
 # Parameters that make a run small enough for a test.
 SHORT = {"max_answer_tokens": 6, "max_revised_tokens": 4}
 FEW = {"n_questions": 1, "n_passages": 1000, "n_world": "4,1200,200"} | SHORT
@@ -74,15 +76,14 @@ ENDS = {
     "related": ANSWERED | {"qualities.csv.gz", "costs.csv"},
     "speed": {"inference.json", "peers.json"},
 }
-WRITTEN = {
-    name: {f"{name}.{end}" for end in ends} for name, ends in ENDS.items()
-}  # all others leave none
-WRITTEN |= {"train": {"figure3.png", "losses.png"}, "lesson": {"method.md", "method.png"}}
-FROM_ITS_FOLDER = {
-    "table2",
-    "explore",
-    "train",
-}  # as JupyterLab runs them; the others as papermill does, from the root
+# All files that a notebook writes there; other notebooks write none.
+WRITTEN = {"train": {"figure3.png", "losses.png"}, "lesson": {"method.md", "method.png"}}
+WRITTEN |= {name: {f"{name}.{end}" for end in ends} for name, ends in ENDS.items()}
+# The folders of the adapters that a notebook trains; of the methods `train` trains the one that is
+# asked for.
+TRAINED = {"train": {"seed-1", "seed-2", "cov"}}
+# These run from their folder, as in JupyterLab; the others from the root, as with papermill.
+FROM_ITS_FOLDER = {"table2", "explore", "train"}
 
 
 def cells(path):
@@ -95,29 +96,63 @@ def cells(path):
     ]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_thin(path):
-    lines = [line.strip() for _, source, _ in cells(path) for line in source.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
-    assert len(lines) <= 65
-    assert not any(
-        line.startswith(("def ", "class ", "try:", "!", "%")) or "sys.path" in line
-        for line in lines
-    )
+def code_lines(path):
+    """The lines of a notebook's code, without comments and empty lines."""
+    lines = []
+    for _, source, _ in cells(path):
+        lines += [line.strip() for line in source.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("path", OF_CONFIG, ids=lambda path: path.stem)
-def test_a_notebooks_parameters_are_the_defaults_of_config(path):
+@every_notebook
+def test_a_notebook_is_short(path):
+    assert len(code_lines(path)) <= 65
+
+
+@every_notebook
+def test_a_notebook_defines_nothing(path):
+    definitions = ("def ", "class ", "try:", "!", "%")
+    assert not [line for line in code_lines(path) if line.startswith(definitions)]
+
+
+@every_notebook
+def test_a_notebook_does_not_change_the_search_path_of_modules(path):
+    assert not [line for line in code_lines(path) if "sys.path" in line]
+
+
+def parameters_cell(path):
     (source,) = [source for tags, source, _ in cells(path) if "parameters" in tags]
-    for line in source.splitlines():
-        code, _, explanation = line.partition("#")
-        assert explanation, f"not explained: {line}"
-        assert code.count("=") == 1 and "|" not in code, f"papermill would drop it: {line}"
-    given = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source).body}
+    return source
+
+
+@every_notebook_of_config
+def test_every_parameter_of_a_notebook_is_explained(path):
+    unexplained = []
+    for line in parameters_cell(path).splitlines():
+        _, _, explanation = line.partition("#")
+        if not explanation:
+            unexplained.append(line)
+    assert unexplained == []
+
+
+@every_notebook_of_config
+def test_papermill_reads_every_parameter_of_a_notebook(path):
+    dropped = []
+    for line in parameters_cell(path).splitlines():
+        code, _, _ = line.partition("#")
+        if code.count("=") != 1 or "|" in code:
+            dropped.append(line)
+    assert dropped == []
+
+
+@every_notebook_of_config
+def test_a_notebooks_parameters_are_the_defaults_of_config(path):
+    assignments = ast.parse(parameters_cell(path)).body
+    parameters = {node.target.id: ast.literal_eval(node.value) for node in assignments}
     if path.stem == "speed":
-        assert options.from_notebook(given) == options.Options()
+        assert options.from_notebook(parameters) == options.Options()
     else:
-        assert from_notebook(given) == Config()
+        assert from_notebook(parameters) == Config()
 
 
 def run_cells(path, parameters):
@@ -148,84 +183,124 @@ def places(tmp_path):
 
 def build_library(folder):
     """Data that a tiny model can learn to read: its only passage says who of two wrote a book."""
-    asked, known = [], []
+    questions = []
+    passages = []
     for i in range(10, 30):
-        who = "Agnes" if i % 4 == 3 else "Edith"
-        asked.append(
+        writer = "Agnes" if i % 4 == 3 else "Edith"
+        questions.append(
             {
                 "id": str(i),
                 "question": f"who wrote book {i}",
-                "answers": [who],
+                "answers": [writer],
                 "gold_passage": f"p{i}",
             }
         )
-        known.append({"id": f"p{i}", "title": f"Book {i}", "text": f"{who} wrote it."})
-    write_jsonl(folder / "train_books.jsonl", asked)
-    write_jsonl(folder / "corpus.jsonl", known)
+        passages.append({"id": f"p{i}", "title": f"Book {i}", "text": f"{writer} wrote it."})
+    write_jsonl(folder / "train_books.jsonl", questions)
+    write_jsonl(folder / "corpus.jsonl", passages)
 
 
 def written(tmp_path):
     return {file.name for file in (tmp_path / "figures").rglob("*.*")}
 
 
+def small_parameters(path, folder, tiny_folder, tiny_encoder):
+    """Parameters that make a notebook's run small and keep its files in the folder."""
+    parameters = {} if "lesson" in path.stem else {"model": str(tiny_folder)}
+    parameters |= places(folder)
+    for name, value in SMALL.get(path.stem, {}).items():
+        if isinstance(value, str):
+            value = value.format(tmp=folder, encoder=tiny_encoder)
+        parameters[name] = value
+    return parameters
+
+
 # Table 3 needs no model, and runs below as a user runs it.
-@pytest.mark.parametrize(
-    "path", [p for p in OF_CONFIG if p.stem != "table3"], ids=lambda path: path.stem
+@pytest.fixture(
+    scope="module",
+    params=[path for path in OF_CONFIG if path.stem != "table3"],
+    ids=lambda path: path.stem,
 )
-def test_a_notebook_runs_and_what_it_writes_follows_from_what_it_records(
-    path, tmp_path, tiny_folder, tiny_encoder, monkeypatch
-):
-    monkeypatch.setenv("COVRAG_CACHE", str(tmp_path / "cache"))
-    build_library(tmp_path / "library")
-    own = (
-        ({} if "lesson" in path.stem else {"model": str(tiny_folder)})
-        | places(tmp_path)
-        | SMALL.get(path.stem, {})
-    )
-    own = {
-        n: v.format(tmp=tmp_path, encoder=tiny_encoder) if isinstance(v, str) else v
-        for n, v in own.items()
-    }
-    monkeypatch.chdir(path.parent if path.stem in FROM_ITS_FOLDER else ROOT)
-    run_cells(path, own)
-    assert written(tmp_path) == WRITTEN.get(path.stem, set())
-    assert check(tmp_path).differences == []
-    if path.stem == "train":
-        trained = {
-            file.parent.name for file in (tmp_path / "adapters").rglob("adapter_config.json")
-        }
-        assert trained == {"seed-1", "seed-2", "cov"}  # of the methods the one that was asked for
-        assert (tmp_path / "adapters" / "cov" / "sigma.json").exists()
+def notebook_run(request, tmp_path_factory, tiny_folder, tiny_encoder):
+    """The name of a notebook and the folder in which it ran."""
+    path = request.param
+    folder = tmp_path_factory.mktemp(path.stem)
+    build_library(folder / "library")
+    parameters = small_parameters(path, folder, tiny_folder, tiny_encoder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COVRAG_CACHE", str(folder / "cache"))
+        patch.chdir(path.parent if path.stem in FROM_ITS_FOLDER else ROOT)
+        run_cells(path, parameters)
+    return path.stem, folder
 
 
-def test_table3_judges_recorded_answers_without_a_model_and_writes_everything(tmp_path):
-    answers = Config().judging.predictions
-    words = [
-        Path(sys.executable).parent / "papermill",
-        "table3.ipynb",
-        tmp_path / "out.ipynb",
-        "--no-progress-bar",
-    ]
-    for name, value in (places(tmp_path) | {"n_judged": 2}).items():
+def test_a_notebook_runs_and_writes_its_files(notebook_run):
+    name, folder = notebook_run
+    assert written(folder) == WRITTEN.get(name, set())
+
+
+def test_what_a_notebook_writes_follows_from_what_it_records(notebook_run):
+    _, folder = notebook_run
+    assert check(folder).differences == []
+
+
+def test_a_notebook_trains_the_adapters_that_are_asked_for(notebook_run):
+    name, folder = notebook_run
+    files = (folder / "adapters").rglob("adapter_config.json")
+    assert {file.parent.name for file in files} == TRAINED.get(name, set())
+
+
+def test_sigma_is_chosen_when_the_verifier_is_trained(notebook_run):
+    name, folder = notebook_run
+    assert (folder / "adapters" / "cov" / "sigma.json").exists() == (name == "train")
+
+
+@pytest.fixture(scope="module")
+def table3_folder(tmp_path_factory):
+    """The folder in which papermill ran Table 3, as a user runs it."""
+    folder = tmp_path_factory.mktemp("table3")
+    papermill = Path(sys.executable).parent / "papermill"
+    words = [papermill, "table3.ipynb", folder / "out.ipynb", "--no-progress-bar"]
+    for name, value in (places(folder) | {"n_judged": 2}).items():
         words += ["-p", name, str(value)]
-    subprocess.run(
-        words, cwd=ROOT / "notebooks", check=True, stdin=subprocess.DEVNULL
-    )  # as a user runs it
-    assert written(tmp_path) == WRITTEN["table3"]
-    assert not (tmp_path / "runs").exists()
+    subprocess.run(words, cwd=ROOT / "notebooks", check=True, stdin=subprocess.DEVNULL)
+    return folder
+
+
+def test_table3_runs_through_papermill_and_writes_its_files(table3_folder):
+    assert written(table3_folder) == WRITTEN["table3"]
+
+
+def test_table3_needs_no_model(table3_folder):
+    assert not (table3_folder / "runs").exists()
+
+
+def test_table3_follows_from_the_recorded_answers(table3_folder, tmp_path):
+    answers = Config().judging.predictions
+    shutil.copytree(table3_folder / "figures", tmp_path / "figures")
     shutil.copytree(ROOT / "results" / answers, tmp_path / "results" / answers)
     (run,) = recorded.find_under(tmp_path / "figures", tmp_path)
     assert find_table("table3").build(load_basis(run), run).text == run.file("md").read_text()
 
 
-def test_each_of_six_solutions_ends_in_an_assertion():
-    solutions = [source for _, source, _ in cells(ROOT / "notebooks" / "lesson_solutions.ipynb")][
-        2:
-    ]
-    assert (ROOT / "figures" / "embedded" / "method.png").exists()  # README shows it
-    assert len(solutions) == 6 and all(
-        isinstance(ast.parse(one).body[-1], ast.Assert) for one in solutions
-    )
+@pytest.fixture(scope="module")
+def solutions():
+    """The solutions of the lesson's exercises."""
+    path = ROOT / "notebooks" / "lesson_solutions.ipynb"
+    return [source for _, source, _ in cells(path)][2:]
+
+
+def test_the_lesson_has_six_solutions(solutions):
+    assert len(solutions) == 6
+
+
+def test_each_solution_ends_in_an_assertion(solutions):
+    for solution in solutions:
+        assert isinstance(ast.parse(solution).body[-1], ast.Assert)
+
+
+def test_the_lessons_picture_is_committed_for_the_readme():
+    assert (ROOT / "figures" / "embedded" / "method.png").exists()
 
 
 # The command `covrag` runs notebooks and modules; a mistake ends in a message.
@@ -320,34 +395,59 @@ def test_papermill_itself_describes_a_notebooks_parameters(notebook, monkeypatch
     assert calls == [[notebook, "--help-notebook"]]
 
 
-@pytest.mark.parametrize(
-    "word, near", [("tabel2", "table2"), ("replication", "replicate"), ("lessons", "lesson")]
-)
-def test_an_unknown_word_ends_in_one_sentence_with_the_nearest_and_status_2(
-    word, near, monkeypatch, capsys
-):
+UNKNOWN_WORDS = [("tabel2", "table2"), ("replication", "replicate"), ("lessons", "lesson")]
+
+
+@pytest.mark.parametrize("word, near", UNKNOWN_WORDS)
+def test_an_unknown_word_ends_with_status_2(word, near, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         call(monkeypatch, word)
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert (
-        said.startswith(f"covrag: {word!r} is not known; did you mean {near!r}?")
-        and said.count("\n") == 1
-    )
-    call(monkeypatch)  # without arguments it prints the usage
-    said = capsys.readouterr().out
-    assert all(name in said for name in ("replicate", "check", "table2", "lesson"))
 
 
-@pytest.mark.parametrize("name, value", [("n_question", "3"), ("k", "five")])
-def test_a_wrong_parameter_stops_before_a_kernel_starts(
-    name, value, notebook, papermill_calls, tmp_path, capsys
-):
+@pytest.mark.parametrize("word, near", UNKNOWN_WORDS)
+def test_the_nearest_word_is_suggested_for_an_unknown_one(word, near, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        call(monkeypatch, word)
+    suggestion = f"covrag: {word!r} is not known; did you mean {near!r}?"
+    assert capsys.readouterr().err.startswith(suggestion)
+
+
+@pytest.mark.parametrize("word, near", UNKNOWN_WORDS)
+def test_an_unknown_word_ends_in_one_line(word, near, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        call(monkeypatch, word)
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["replicate", "check", "table2", "lesson"])
+def test_the_usage_without_a_word_names_every_command(name, monkeypatch, capsys):
+    call(monkeypatch)
+    assert name in capsys.readouterr().out
+
+
+@pytest.fixture(params=[("n_question", "3"), ("k", "five")])
+def refused(request, notebook, papermill_calls):
+    """The end of a command with a wrong parameter."""
+    name, value = request.param
     with pytest.raises(SystemExit) as ended:
         runner.run_notebook([notebook, "-p", name, value], "covrag table2")
-    assert ended.value.code == 2
+    return ended.value
+
+
+def test_a_wrong_parameter_ends_with_status_2(refused):
+    assert refused.code == 2
+
+
+def test_a_wrong_parameter_stops_before_a_kernel_starts(refused, papermill_calls):
     assert papermill_calls == []
+
+
+def test_a_wrong_parameter_leaves_no_copy(refused, tmp_path):
     assert executed(tmp_path) == []
+
+
+def test_a_message_about_a_wrong_parameter_begins_with_the_command(refused, capsys):
     assert capsys.readouterr().err.startswith("covrag table2: ")
 
 
@@ -358,41 +458,63 @@ def test_options_of_the_speed_notebook_are_checked_too(papermill_calls, capsys):
     assert "did you mean 'speed_ways'" in capsys.readouterr().err
 
 
-def test_a_failed_run_leaves_the_last_good_copy(notebook, monkeypatch, tmp_path):
-    good = tmp_path / "runs" / "executed" / "table2.ipynb"
-    good.parent.mkdir(parents=True)
-    good.write_text("good")
-    fail_papermill(monkeypatch, failure())
-    with pytest.raises(SystemExit):
-        runner.run_notebook([notebook], "papermill")
-    assert good.read_text() == "good"
+@pytest.fixture
+def good_copy(tmp_path):
+    """The copy of an earlier run."""
+    path = tmp_path / "runs" / "executed" / "table2.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text("good")
+    return path
+
+
+def run_and_fail(notebook, monkeypatch, error):
+    """Run a notebook that raises an error; returns the end of the command."""
+    fail_papermill(monkeypatch, error)
+    with pytest.raises(SystemExit) as ended:
+        runner.run_notebook([notebook], "covrag table2")
+    return ended.value
+
+
+def test_a_failed_run_leaves_the_last_good_copy(notebook, good_copy, monkeypatch):
+    run_and_fail(notebook, monkeypatch, failure())
+    assert good_copy.read_text() == "good"
+
+
+def test_the_copy_of_a_failed_run_has_another_name(notebook, good_copy, monkeypatch, tmp_path):
+    run_and_fail(notebook, monkeypatch, failure())
     assert executed(tmp_path) == ["table2.failed.ipynb", "table2.ipynb"]
 
 
-def test_an_interrupted_run_leaves_the_last_good_copy(notebook, monkeypatch, tmp_path, capsys):
-    good = tmp_path / "runs" / "executed" / "table2.ipynb"
-    good.parent.mkdir(parents=True)
-    good.write_text("good")
-    fail_papermill(monkeypatch, KeyboardInterrupt())
-    with pytest.raises(SystemExit) as ended:
-        runner.run_notebook([notebook], "covrag table2")
-    assert ended.value.code == 130
-    assert good.read_text() == "good"
+def test_an_interrupted_run_leaves_the_last_good_copy(notebook, good_copy, monkeypatch):
+    run_and_fail(notebook, monkeypatch, KeyboardInterrupt())
+    assert good_copy.read_text() == "good"
 
 
-@pytest.mark.parametrize(
+def test_an_interrupted_run_ends_with_status_130(notebook, good_copy, monkeypatch):
+    assert run_and_fail(notebook, monkeypatch, KeyboardInterrupt()).code == 130
+
+
+mistakes = pytest.mark.parametrize(
     "kind", ["ParameterError", "ValueError", "FileNotFoundError", "SearchError"]
 )
-def test_a_mistake_in_a_notebook_ends_in_its_sentence_and_names_the_failed_copy(
-    kind, notebook, monkeypatch, capsys
-):
-    fail_papermill(monkeypatch, failure(kind))
-    with pytest.raises(SystemExit) as ended:
-        runner.run_notebook([notebook], "covrag table2")
-    errors = capsys.readouterr().err
-    assert ended.value.code == 1
-    assert errors.startswith("covrag table2: k is -1\n(the failed copy is ")
-    assert "table2.failed.ipynb" in errors
+
+
+@mistakes
+def test_a_mistake_in_a_notebook_ends_with_status_1(kind, notebook, monkeypatch):
+    assert run_and_fail(notebook, monkeypatch, failure(kind)).code == 1
+
+
+@mistakes
+def test_a_mistake_in_a_notebook_ends_in_its_sentence(kind, notebook, monkeypatch, capsys):
+    run_and_fail(notebook, monkeypatch, failure(kind))
+    sentence = "covrag table2: k is -1\n(the failed copy is "
+    assert capsys.readouterr().err.startswith(sentence)
+
+
+@mistakes
+def test_a_mistake_in_a_notebook_names_the_failed_copy(kind, notebook, monkeypatch, capsys):
+    run_and_fail(notebook, monkeypatch, failure(kind))
+    assert "table2.failed.ipynb" in capsys.readouterr().err
 
 
 def test_an_error_that_no_user_can_cause_keeps_its_traceback(notebook, monkeypatch):
@@ -401,14 +523,25 @@ def test_an_error_that_no_user_can_cause_keeps_its_traceback(notebook, monkeypat
         runner.run_notebook([notebook], "papermill")
 
 
-def test_a_copy_that_cannot_be_written_ends_in_one_sentence(notebook, tmp_path, capsys):
+@pytest.fixture
+def unwritable(notebook, tmp_path):
+    """The end of a run whose copy cannot be written."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit) as ended:
         runner.run_notebook([notebook, str(tmp_path / "file" / "out.ipynb")], "papermill")
-    errors = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert errors.startswith("papermill: the executed copy ")
-    assert errors.count("\n") == 1
+    return ended.value
+
+
+def test_a_copy_that_cannot_be_written_ends_with_status_2(unwritable):
+    assert unwritable.code == 2
+
+
+def test_a_copy_that_cannot_be_written_is_named_by_the_command(unwritable, capsys):
+    assert capsys.readouterr().err.startswith("papermill: the executed copy ")
+
+
+def test_a_copy_that_cannot_be_written_ends_in_one_line(unwritable, capsys):
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_parser_begins_its_messages_with_the_command_that_was_typed(monkeypatch, capsys):
@@ -460,22 +593,74 @@ def test_the_clock_of_papermills_bar_runs_while_a_cell_runs(monkeypatch):
         assert drawn.wait(5)
 
 
-def test_a_notebook_shows_the_sentence_alone():
+@pytest.fixture
+def shown_error():
+    """What IPython shows in place of the traceback of a wrong parameter."""
     with pytest.raises(ParameterError) as slip:
         from_notebook({"n_question": 4})
-    (line,) = slip.value._render_traceback_()  # what IPython shows in place of a traceback
-    assert "did you mean 'n_questions', " in line and len(line) < 250
+    (line,) = slip.value._render_traceback_()
+    return line
+
+
+def test_a_notebook_suggests_the_nearest_parameter(shown_error):
+    assert "did you mean 'n_questions', " in shown_error
+
+
+def test_a_notebook_shows_the_sentence_alone(shown_error):
+    assert len(shown_error) < 250
 
 
 COMMAND = re.compile(r"papermill notebooks/(\w+)\.ipynb\b([^`\n]*)")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_command_that_a_notebook_suggests_has_parameters_that_exist(path):
+def suggested_commands(path):
+    """The commands in a notebook's text: a notebook and its parameters."""
     every = json.loads(path.read_text())["cells"]
     text = "\n".join("".join(cell["source"]) for cell in every if cell["cell_type"] == "markdown")
-    for notebook, words in COMMAND.findall(text):
-        words = shlex.split(words, comments=True)
-        given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
+    commands = []
+    for notebook, rest in COMMAND.findall(text):
+        words = shlex.split(rest, comments=True)
+        places = [i for i, word in enumerate(words) if word == "-p"]
+        commands.append((notebook, {words[i + 1]: words[i + 2] for i in places}))
+    return commands
+
+
+@every_notebook
+def test_a_command_that_a_notebook_suggests_is_of_a_notebook_that_exists(path):
+    for notebook, _ in suggested_commands(path):
         assert (ROOT / "notebooks" / f"{notebook}.ipynb").exists()
-        (options.from_notebook if notebook == "speed" else from_notebook)(given)
+
+
+@every_notebook
+def test_a_command_that_a_notebook_suggests_has_parameters_that_exist(path):
+    for notebook, parameters in suggested_commands(path):
+        if notebook == "speed":
+            options.from_notebook(parameters)
+        else:
+            from_notebook(parameters)
+
+
+# Pages of notebooks, made by `covrag html`.
+
+
+def test_a_page_folds_the_results_that_a_class_guesses():
+    table = nbformat.v4.new_output("display_data", {"text/html": "<table>7</table>"})
+    picture = nbformat.v4.new_output("display_data", {"image/png": "iVBO\nRw0K"})
+    page = html.fold([table, picture])
+    assert page.startswith("<details><summary>")
+    assert "<table>7</table>" in page
+    assert "base64,iVBORw0K" in page
+
+
+@pytest.mark.parametrize(
+    ("tags", "outputs", "is_hidden"),
+    [
+        (["recorded", "reveal"], [], True),
+        (["live", "reveal"], [], False),  # a slider
+        (["recorded"], [], False),
+        (["reveal"], [nbformat.v4.new_output("stream")], False),
+    ],
+)
+def test_only_results_that_are_not_stored_are_added_to_a_page(tags, outputs, is_hidden):
+    cell = nbformat.v4.new_code_cell(metadata={"tags": tags}, outputs=outputs)
+    assert html.is_hidden(cell) == is_hidden

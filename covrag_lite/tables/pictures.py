@@ -1,5 +1,6 @@
 """One style for all figures: one colour per system, intervals on values, the paper as diamonds."""
 
+import io
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 if TYPE_CHECKING:  # other modules refer to these types through this one
+    from IPython.display import Image
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -41,3 +43,12 @@ def save_picture(figure: "Figure", path: Path) -> "Figure":
     image = Image.open(path).convert("RGB")
     image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)  # a third of the bytes
     return figure
+
+
+def to_image(figure: "Figure") -> "Image":
+    """Return a figure as a picture that a notebook shows with or without a plotting backend."""
+    from IPython.display import Image
+
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return Image(file.getvalue(), format="png")
