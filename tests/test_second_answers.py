@@ -5,6 +5,7 @@ Second answers of q2 and q7 help, that of q4 hurts.
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from toy import LOW, write_verdict
 
@@ -13,12 +14,15 @@ from covrag_lite.records import Round
 from covrag_lite.tables.second_answers import (
     BETTER_OF_2,
     BETTER_OF_3,
+    COLUMNS,
+    CONTROL,
     LIKELIER_OF_2,
     NEVER,
     ORACLE,
     REPLACE_2,
     REPLACE_3,
     RULES,
+    SHUFFLED,
     THRESHOLDS,
     better_verified,
     compare_rules,
@@ -104,3 +108,47 @@ def test_every_rule_has_a_name_that_people_read(predictions, cov):
 def test_rules_of_a_small_sample_are_shown_as_counts(predictions):
     table = format_rules(compare_rules(predictions))
     assert table["right % [95 % interval]"][0] == "4 of 6"
+
+
+def test_a_rule_with_three_rounds_counts_their_searches(three_rounds):
+    rules = compare_rules(three_rounds).set_index("rule")
+    assert rules.searches[[REPLACE_2, REPLACE_3]].tolist() == [2, 4]
+
+
+def test_two_rounds_allow_no_rule_about_three(rules):
+    assert REPLACE_3 not in rules.index
+
+
+def test_without_a_likelihood_none_is_compared(cov):
+    step = replace(cov[1].rounds[1], likelihood=None)
+    rules = compare_rules([cov[0], replace(cov[1], rounds=(cov[1].rounds[0], step))])
+    assert LIKELIER_OF_2 not in set(rules.rule)
+
+
+def test_the_control_is_compared_with_its_own_first_answers(predictions, cov):
+    control = [replace(prediction, system=CONTROL) for prediction in cov[:2]]
+    rows = compare_rules([*predictions, *control]).set_index("rule")
+    assert rows.loc[SHUFFLED, ["n", "helped", "hurt", "searches"]].tolist() == [2, 1, 0, 1]
+
+
+def test_without_a_control_there_is_no_row_of_it(rules):
+    assert SHUFFLED not in rules.index
+
+
+def test_rules_of_many_questions_are_shown_with_intervals():
+    row = (NEVER, 30, 50.04, 33.2, 66.8, 3, 2, 1, 6)
+    table = format_rules(pd.DataFrame([row], columns=COLUMNS))
+    assert table.iloc[0].tolist() == [
+        *["first answer (never search again)", "50.0 [33.2, 66.8]", 3, 2, 1, 6]
+    ]
+    assert list(table)[2:] == ["helped", "hurt", "unchanged", "further searches"]
+
+
+def test_the_best_of_three_verdicts_is_chosen():
+    assert better_verified(judged(("false", 0.5), ("true", 0.1), ("unclear", 0.9))) == 1
+
+
+def test_an_oracle_takes_the_first_answer_if_none_is_right(cov):
+    wrong = replace(cov[1], rounds=(cov[1].rounds[0], cov[1].rounds[0]))
+    row = compare_rules([wrong]).set_index("rule").loc[ORACLE]
+    assert row[["accuracy", "helped", "hurt", "left"]].tolist() == [0, 0, 0, 1]

@@ -15,7 +15,15 @@ import toy
 from covrag_lite.config import Config
 from covrag_lite.runs.frame import to_frame
 from covrag_lite.tables import table5
-from covrag_lite.tables.chain import CHAINS, chain_table, example, revision_table, score_effect
+from covrag_lite.tables.chain import (
+    CHAINS,
+    chain_table,
+    example,
+    has_found,
+    limit_rounds,
+    revision_table,
+    score_effect,
+)
 
 Row = namedtuple("Row", "metric n value low high")
 # Of q1 to q7 without q6. Revised: q2, q4 and q7. Needed: q7 and q2, whose answers are wrong and
@@ -179,3 +187,120 @@ def test_the_example_is_revised_and_then_right_with_and_without_scores(predictio
     pair = example(predictions)
     assert [p.question.id for p in pair] == ["q2", "q2"]
     assert [p.system for p in pair] == list(CHAINS)
+
+
+# The picture and the parts.
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What the picture of a table is drawn from, in place of drawing it."""
+    calls = []
+
+    def plot_accuracy(long, title, path, metric="normalised"):
+        calls.append((long, title, metric))
+
+    monkeypatch.setattr(table5, "plot_accuracy", plot_accuracy)
+    return calls
+
+
+def test_the_picture_shows_every_measure_of_all_questions(predictions, drawn, tmp_path):
+    table = build(predictions)
+    table.plots["png"](tmp_path / "table5.png")
+    ((long, title, metric),) = drawn
+    assert long.equals(table.rows)
+    assert title.startswith("A sample")
+    assert metric is None
+
+
+def test_the_picture_shows_the_papers_questions_if_they_were_asked(predictions, drawn, tmp_path):
+    table = build([*predictions, *toy.of_public_sets(predictions)])
+    table.plots["png"](tmp_path / "table5.png")
+    ((long, title, _),) = drawn
+    assert long.paper.notna().any()
+    assert table.rows.paper.isna().all()
+    assert title.endswith("the paper's own NQ and WebQ questions, n = 6")
+
+
+def test_a_title_has_the_last_answers_with_and_without_scores(published):
+    title = table5.picture_title(chain_table(published), SimpleNamespace(config=Config()))
+    first, second, _ = title.split("\n")
+    assert first == "Last answers right: 33.3 % without scores, 83.3 % with scores"
+    assert second == "Table 5: smollm2-135m,"
+
+
+def test_a_title_of_one_system_has_no_result(published):
+    long = chain_table(published[published.system == "CoV-RAG"])
+    title = table5.picture_title(long, SimpleNamespace(config=Config()))
+    assert title.startswith("Table 5: ")
+
+
+@pytest.mark.parametrize("with_others, n_parts", [(True, 1), (False, 0)])
+def test_the_papers_questions_are_a_part_only_next_to_others(predictions, with_others, n_parts):
+    public = toy.of_public_sets(predictions)
+    parts = build([*predictions, *public] if with_others else public).parts
+    assert sum("the paper's own questions" in heading for heading in parts) == n_parts
+
+
+def test_a_cell_has_the_papers_value_in_brackets(published):
+    table = table5.wide(chain_table(published))
+    assert table.loc["CoV-RAG", ["judge", "single"]].tolist() == ["4 of 6 (60.0)", "4 of 6 (65.8)"]
+    assert table.loc["CoV-RAG w/o chain", "judge"] == "2 of 6 (56.0)"
+
+
+def test_the_majority_on_the_papers_questions_is_a_fact(predictions):
+    facts = build(toy.of_public_sets(predictions)).facts
+    assert facts["CoV-RAG majority on the paper's questions"] == "66.7"
+    assert facts["CoV-RAG w/o chain majority on the paper's questions"] == "83.3"
+
+
+def test_a_rule_for_a_second_answer_is_a_fact(predictions):
+    facts = build(predictions).facts
+    assert facts["keep the likelier of 2 accuracy"] == "100.0"
+    assert facts["oracle hurt"] == "0"
+
+
+def test_notes_count_revisions(frame):
+    notes = table5.chain_notes(frame[frame.system == "CoV-RAG"])
+    assert notes == [
+        "CoV-RAG: 0 of 6 verdicts did not parse. 2 questions needed a revision (wrong answer, no"
+        " gold passage); 3 were revised, of which 2 needed it and 2 then found a gold passage."
+    ]
+
+
+def test_without_both_systems_the_scores_have_no_effect(frame):
+    assert table5.effect_facts(frame[frame.system == "CoV-RAG"]) == {}
+
+
+# Examples and rounds.
+
+
+def test_a_pair_that_is_not_right_twice_is_no_example(predictions):
+    without = [p for p in predictions if p.question.id != "q2"]
+    assert example(without) == []
+
+
+def test_an_example_needs_both_systems(predictions):
+    assert example([p for p in predictions if p.system == "CoV-RAG"]) == []
+
+
+def test_of_more_rounds_the_first_ones_stay_and_the_last_has_no_verdict(cov):
+    first, last = cov[1].rounds
+    longer = replace(cov[1], rounds=(first, replace(last, verdict=first.verdict), first), kept=2)
+    limited = limit_rounds(longer, 2)
+    assert limited.rounds == (first, replace(last, verdict=None))
+    assert limited.kept == 1
+    assert limit_rounds(cov[0], 2) == cov[0]
+
+
+def test_where_no_gold_passage_is_known_an_answer_counts_as_found():
+    frame = pd.DataFrame({"gold_first": [True, False, None], "found_first": [False, True, True]})
+    assert has_found(frame, "first").tolist() == [True, False, True]
+
+
+def test_a_freely_decoded_verdict_counts_for_the_format(frame):
+    free = frame[frame.system == "CoV-RAG"].assign(system="CoV-RAG free")
+    free = free.assign(unparsed=[1, 0, 0, 0, 0, 0, 0], verdicts=[1, 1, 1, 1, 0, 0, 0])
+    rows = chain_table(pd.concat([frame, free])).set_index(["system", "metric"])
+    assert rows.loc[("CoV-RAG", "format"), ["n", "value"]].tolist() == [4, 75.0]
+    assert ("CoV-RAG w/o chain", "format") not in rows.index
