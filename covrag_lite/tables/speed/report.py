@@ -36,6 +36,9 @@ FORMATS = {  # how prose writes a number of a column; one decimal for all others
     "queries_per_second": "{:,.0f}",
     "index_seconds": "{:.0f}",
     "index_mb": "{:.0f}",
+    "passages": "{:,.0f}",
+    "peak_mb": "{:.0f}",
+    "again_peak_mb": "{:.0f}",
 }
 CARD_SIZES = ("row", "away_row", "batch")
 RecordRows = dict[str, Mapping[str, object]]  # a record's rows by the names that facts begin with
