@@ -5,14 +5,27 @@ right, right and wrong; its last answers are right, right, right, wrong, right a
 are in set one, the others in set two.
 """
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 import toy
+from matplotlib import pyplot
 from toy import SYSTEMS
 
+from covrag_lite.config import Config
+from covrag_lite.metrics import METRICS
 from covrag_lite.runs.frame import to_frame
 from covrag_lite.systems import SYSTEMS as ENTRIES
-from covrag_lite.tables.accuracy import accuracy_table, facts_of_accuracy, notes, wide
+from covrag_lite.tables.accuracy import (
+    accuracy_table,
+    build_accuracy,
+    facts_of_accuracy,
+    facts_on_paper_sets,
+    legend,
+    notes,
+    wide,
+)
 from covrag_lite.tables.accuracy_picture import plot_accuracy
 from covrag_lite.tables.facts import facts_of, facts_of_rows
 from covrag_lite.tables.intervals import share, with_interval
@@ -271,3 +284,118 @@ def test_a_picture_has_the_same_bytes_each_time(long, tmp_path):
     for name in ("a", "b"):
         plot_accuracy(long, "toy", tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+@pytest.mark.parametrize("digits, cell", [(2, "1.23"), (3, "1.235"), (None, "1.23456")])
+def test_a_table_is_saved_with_its_digits(digits, cell):
+    table = Table("toy", pd.DataFrame({"value": [1.23456]}), digits=digits)
+    assert table.files["csv"] == f"value\n{cell}\n"
+
+
+def test_a_tables_text_has_its_parts_and_then_its_notes():
+    part = pd.DataFrame({"system": ["RAG", "CoV-RAG"], "%": [5, 12.5]})
+    table = Table("toy", pd.DataFrame(), {"First": part, "Second part": part[:1]}, ["a", "b"])
+    assert table.text == (
+        "First\n\n| system  | %    |\n|---------|------|\n| RAG     | 5.0  |\n"
+        "| CoV-RAG | 12.5 |\n\n"
+        "Second part\n\n| system | %   |\n|--------|-----|\n| RAG    | 5.0 |\n\n- a\n- b\n"
+    )
+    assert table.part("Second").equals(part[:1])
+
+
+def test_a_table_has_files_only_for_what_it_has():
+    facts = Table("toy", pd.DataFrame(), facts={"a": "−1"}, other_files={"json": "[]"})
+    assert facts.files == {"json": "[]", "facts.json": '{\n"a": "−1"\n}\n'}
+
+
+def test_a_table_is_saved_in_a_new_folder_with_its_pictures(tmp_path):
+    drawn = []
+    table = Table("toy", pd.DataFrame({"value": [1.0]}), plots={"png": drawn.append})
+    table.save(tmp_path / "a" / "b")
+    assert drawn == [tmp_path / "a" / "b" / "toy.png"]
+    table.save(tmp_path / "c", draw=False)
+    assert len(drawn) == 1
+
+
+# What is shown.
+
+
+def test_sets_are_columns_in_the_order_of_the_questions(frame):
+    reordered = pd.concat([frame[frame.dataset == "two"], frame[frame.dataset == "one"]])
+    table = wide(accuracy_table(reordered, "table2"))
+    assert list(table) == ["two", "one", "Average"]
+
+
+def test_many_questions_have_an_interval_and_the_papers_value(long):
+    rows = long.assign(n=30)
+    rows["paper"] = rows.paper.astype(float).where(rows.dataset != "one", 66.04)
+    cell = wide(rows).loc["CoV-RAG", "one"]
+    assert cell == "75.0 [30–95] (66.0)"
+    assert wide(rows, digits=(2, 1)).loc["CoV-RAG", "one"] == "75.00 [30.1–95.4] (66.04)"
+
+
+def test_one_column_per_metric_has_intervals_whatever_the_sample(long):
+    rows = long[long.dataset == "one"]
+    assert wide(rows, None).loc["CoV-RAG", "normalised"] == "75.0 [30–95]"
+
+
+def test_a_legend_names_the_paper_only_where_it_has_a_value(long):
+    assert legend(long) == "ours [95 % interval]"
+    assert legend(long.assign(paper=[1.0] + [None] * (len(long) - 1))) == (
+        "ours [95 % interval] (the paper)"
+    )
+
+
+@pytest.fixture(scope="module")
+def built(frame):
+    """The toy's accuracy table with a further fact."""
+    run = SimpleNamespace(config=Config())
+    return build_accuracy("table4", frame, run, {"another": "fact"})
+
+
+def test_an_accuracy_table_has_a_part_per_metric_and_its_comparisons(built):
+    headings = list(built.parts)
+    assert [heading.partition(": ")[0] for heading in headings] == [
+        *[f"Accuracy in %, {metric}" for metric in METRICS],
+        "Paired comparisons on the same questions",
+    ]
+    for metric, heading in zip(METRICS, headings):
+        row = built.parts[heading].set_index("system").loc["CoV-RAG"]
+        n_right = RIGHT["CoV-RAG"][0 if metric == "normalised" else 3]
+        assert row["one"] == f"{n_right if metric != 'whole' else 3} of 4"
+
+
+def test_an_accuracy_table_has_its_notes_and_facts(built, frame):
+    assert built.notes == notes(frame)
+    assert built.facts["another"] == "fact"
+    assert built.facts["CoV-RAG average"] == "87.5"
+    assert built.facts["CoV-RAG average n"] == "6"
+    assert built.facts["CoV-RAG gold"] == "80.0"
+    assert built.facts["CoV-RAG-S → CoV-RAG p"] == "1.000"
+
+
+def test_the_picture_of_an_accuracy_table_has_its_title(built, tmp_path):
+    figure = built.plots["png"](tmp_path / "table4.png")
+    title = figure.axes[0].get_title()
+    pyplot.close(figure)
+    assert title.startswith("A sample: too few questions")
+    assert "Table 4: smollm2-135m on the fictional world, n = 2 to 4" in title
+
+
+def test_comparisons_on_one_of_the_papers_sets_are_facts(predictions):
+    frame = to_frame(toy.of_public_sets(predictions))
+    facts = facts_on_paper_sets(frame)
+    assert facts["CoV-RAG-S → CoV-RAG nq points"] == "+0 of 4"  # q2 is gained, q4 lost
+    assert facts["CoV-RAG-S → CoV-RAG webq points"] == "+1 of 2"
+    assert facts_on_paper_sets(frame[frame.dataset == "webq"]).keys() < facts.keys()
+
+
+def test_a_system_that_does_not_search_has_no_note_on_its_search(frame):
+    noted = [note.partition(":")[0] for note in notes(frame) if "the last search finds" in note]
+    assert label_of("closed-book") not in noted
+    assert label_of("RAG") in noted
+
+
+def test_changes_count_only_revised_questions_that_can_be_scored(frame):
+    rows = frame[frame.system == "CoV-RAG"].assign(revised=True)
+    assert count_changes(rows) == (6, 2, 1)
