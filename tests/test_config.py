@@ -143,9 +143,9 @@ def test_a_configuration_comes_back_from_its_manifest():
 @pytest.fixture(scope="module")
 def runs():
     """The recorded runs of this project."""
-    found = recorded.find()
-    assert len(found) >= 29
-    return found
+    runs = recorded.find()
+    assert len(runs) >= 29
+    return runs
 
 
 def test_every_recorded_run_of_this_project_can_be_read(runs):

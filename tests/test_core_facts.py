@@ -189,9 +189,9 @@ def test_without_gold_passages_it_is_unknown_whether_one_was_found():
     assert metrics.holds_gold([A], []) is None
 
 
-@pytest.mark.parametrize("ids, found", [(("a", "c"), True), (("c", "d"), False)])
-def test_one_gold_passage_is_enough(ids, found):
-    assert metrics.holds_gold([A, B], ids) is found
+@pytest.mark.parametrize("ids, is_retrieved", [(("a", "c"), True), (("c", "d"), False)])
+def test_one_gold_passage_is_enough(ids, is_retrieved):
+    assert metrics.holds_gold([A, B], ids) is is_retrieved
 
 
 def test_an_empty_gold_answer_is_not_contained_in_any_answer():

@@ -31,21 +31,30 @@ def texts(config, split):
     ]
 
 
-def test_all_sets_are_those_that_have_a_file_for_the_split(tmp_path):
+@pytest.fixture
+def several_sets(tmp_path):
+    """A folder with sets for several splits; each has one question, named like its file."""
     for name in ("webq", "nq", "train_nq", "train_own", "validation_nq", "validation_mine"):
         write_jsonl(tmp_path / f"{name}.jsonl", [{**ROW, "question": name}])
     write_jsonl(tmp_path / "corpus.jsonl", [{"id": "p1", "text": "Edith."}])
-    config = Config().change(data=str(tmp_path))
-    assert texts(config, "test") == ["nq", "webq"]
-    assert [one.id for one in load_questions(config)] == [
-        "nq/a",
-        "webq/a",
-    ]  # both files have a question "a"
-    assert texts(config, "train") == ["train nq", "train own"]
-    assert texts(config, "validation") == [
-        "validation mine",
-        "validation nq",
-    ]  # one question cannot be held out
+    return Config().change(data=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "split, expected",
+    [
+        ("test", ["nq", "webq"]),
+        ("train", ["train nq", "train own"]),
+        # A single training question cannot be held out.
+        ("validation", ["validation mine", "validation nq"]),
+    ],
+)
+def test_all_sets_are_those_that_have_a_file_for_the_split(several_sets, split, expected):
+    assert texts(several_sets, split) == expected
+
+
+def test_questions_of_two_files_with_the_same_id_get_different_ids(several_sets):
+    assert [question.id for question in load_questions(several_sets)] == ["nq/a", "webq/a"]
 
 
 @pytest.mark.parametrize(
@@ -86,29 +95,40 @@ def test_missing_things_are_named(changes, sentence):
         load_questions(Config().change(**changes))
 
 
-def test_what_a_folder_lacks_is_named(tmp_path):
+def test_a_folder_without_passages_is_an_error(tmp_path):
     config = folder(tmp_path, [ROW])
     with pytest.raises(FileNotFoundError, match="neither corpus.jsonl nor documents"):
         load_passages(config)
-    with pytest.raises(
-        FileNotFoundError, match="no test file of dataset 'squad'; .* has files of: nq"
-    ):
+
+
+def test_a_set_that_a_folder_lacks_is_an_error_with_the_sets_that_it_has(tmp_path):
+    config = folder(tmp_path, [ROW])
+    available = "no test file of dataset 'squad'; .* has files of: nq"
+    with pytest.raises(FileNotFoundError, match=available):
         load_questions(config.change(datasets=("squad",)))
 
 
-def test_one_question_of_a_set_or_ones_own_can_be_picked():
+def test_a_question_of_a_set_can_be_picked_by_its_number():
     config = Config().change(question="entity 2")
-    assert (
-        pick_question(config)
-        == load_questions(config.change(datasets=("entity",), n_questions=3))[2]
-    )
-    assert pick_question(config.change(question="Who am I?")).answers == ("(not known)",)
-    with pytest.raises(
-        ValueError, match="question is 'entity 150', but entity has questions 0 to 149"
-    ):
-        pick_question(config.change(question="entity 150"))
-    with pytest.raises(ValueError, match="'entitty'"):
-        pick_question(config.change(question="entitty 2"))
+    questions = load_questions(config.change(datasets=("entity",), n_questions=3))
+    assert pick_question(config) == questions[2]
+
+
+def test_a_question_of_ones_own_has_no_gold_answer():
+    config = Config().change(question="Who am I?")
+    assert pick_question(config).answers == ("(not known)",)
+
+
+@pytest.mark.parametrize(
+    "question, sentence",
+    [
+        ("entity 150", "question is 'entity 150', but entity has questions 0 to 149"),
+        ("entitty 2", "'entitty'"),
+    ],
+)
+def test_a_question_that_cannot_be_picked_is_an_error(question, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        pick_question(Config().change(question=question))
 
 
 def count_on(config, split, dataset):
@@ -118,23 +138,31 @@ def count_on(config, split, dataset):
     ]
 
 
-def test_a_further_kind_of_data_is_one_file_and_one_entry(monkeypatch):
+@pytest.fixture
+def numbers(monkeypatch):
+    """A configuration of a further kind of data, which is one module and one entry."""
     calls = {"sets": lambda config, split: ("odd", "even"), "questions": count_on}
     module = SimpleNamespace(**calls, passages=lambda config: [Passage("p", "Numbers", "1 and 2.")])
     monkeypatch.setitem(sys.modules, "numbers_of_a_test", module)
     monkeypatch.setitem(data.KINDS, "numbers", "numbers_of_a_test")
-    config = Config().change(data="numbers", n_questions=3)
-    assert [q.id for q in load_questions(config)] == [
-        "test-1",
-        "test-3",
-        "test-5",
-        "test-2",
-        "test-4",
-        "test-6",
-    ]
-    one = load_questions(config.change(datasets=("even",), split="train", n_questions=1))
-    assert [q.id for q in one] == ["train-2"] and load_passages(config)[0].title == "Numbers"
+    return Config().change(data="numbers", n_questions=3)
+
+
+def test_a_further_kind_of_data_has_sets(numbers):
+    ids = ["test-1", "test-3", "test-5", "test-2", "test-4", "test-6"]
+    assert [question.id for question in load_questions(numbers)] == ids
+
+
+def test_a_further_kind_of_data_has_splits(numbers):
+    of_split = numbers.change(datasets=("even",), split="train", n_questions=1)
+    assert [question.id for question in load_questions(of_split)] == ["train-2"]
+
+
+def test_a_further_kind_of_data_has_passages(numbers):
+    assert load_passages(numbers)[0].title == "Numbers"
+
+
+def test_the_splits_of_a_further_kind_of_data_are_compared(numbers):
+    training = load_questions(numbers.change(split="train", datasets=("odd",), n_questions=0))
     with pytest.raises(ValueError, match="4 validation questions are training questions too"):
-        check_disjoint(
-            load_questions(config.change(split="train", datasets=("odd",), n_questions=0)), config
-        )
+        check_disjoint(training, numbers)

@@ -103,10 +103,11 @@ def test_the_cell_of_the_interactive_page_gets_its_output(monkeypatch):
     monkeypatch.setattr(browse, "build_fragment", lambda run: "<p>all questions</p>")
     notebook = nbformat.read(ROOT / "notebooks" / "browse.ipynb", as_version=4)
     html.add_interactive_page(notebook)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert [
-        output.data["text/html"] for output in outputs if "all questions</p>" in str(output)
-    ] == ["<p>all questions</p>"]
+    outputs = []
+    for cell in notebook.cells:
+        outputs += cell.get("outputs", ())
+    pages = [output for output in outputs if "all questions</p>" in str(output)]
+    assert [page.data["text/html"] for page in pages] == ["<p>all questions</p>"]
 
 
 def test_html_writes_the_pages_and_an_index(notebook, tmp_path, monkeypatch):

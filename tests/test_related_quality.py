@@ -11,10 +11,17 @@ from covrag_lite.plugins.related.answer_quality import (
 )
 from covrag_lite.records import Question
 
+TWO_STATEMENTS = "Edith[1][2][1]. She was born in 1861 [2]. "
 
-def test_statements_are_sentences_with_what_they_cite():
-    statements = read_statements("Edith[1][2][1]. She was born in 1861 [2]. ", 3)
-    assert statements == [("Edith.", [0, 1]), ("She was born in 1861 .", [1])]
+
+def test_statements_are_sentences_without_their_marks():
+    texts = [statement.text for statement in read_statements(TWO_STATEMENTS, 3)]
+    assert texts == ["Edith.", "She was born in 1861 ."]
+
+
+def test_a_statement_cites_each_of_its_passages_once():
+    cited = [statement.cited for statement in read_statements(TWO_STATEMENTS, 3)]
+    assert cited == [[0, 1], [1]]
 
 
 @pytest.mark.parametrize("answer", ["Edith[4]", "Edith[0]"])
@@ -26,6 +33,21 @@ def test_marks_alone_are_no_statement():
     assert read_statements("[1]", 3) == []
 
 
+def assess_answer(answer, entailing, passages):
+    """The quality of an answer if these passages entail all of its statements."""
+
+    def entail(x, k, y):
+        return [[float(passage.id in entailing) for passage in passages] for passages in k]
+
+    (quality,) = assess(["who?"], [passages[:3]], [answer], entail)
+    return quality
+
+
+def test_an_answer_is_assessed_by_every_aspect(passages):
+    assert tuple(assess_answer("Edith[1]", "p0", passages)) == ASPECTS
+
+
+@pytest.mark.parametrize("number, aspect", list(enumerate(ASPECTS)))
 @pytest.mark.parametrize(
     "answer, entailing, expected",
     [
@@ -39,14 +61,10 @@ def test_marks_alone_are_no_statement():
         ("Edith[1]. She is old[2]. Who knows?", "p0", (1, 1 / 3, 0.5)),
     ],
 )
-def test_the_aspects_of_an_answer_follow_from_the_entailing_passages(
-    passages, answer, entailing, expected
+def test_an_aspect_of_an_answer_follows_from_the_entailing_passages(
+    passages, answer, entailing, expected, number, aspect
 ):
-    def entail(x, k, y):
-        return [[float(passage.id in entailing) for passage in passages] for passages in k]
-
-    (quality,) = assess(["who?"], [passages[:3]], [answer], entail)
-    assert quality == dict(zip(ASPECTS, expected))
+    assert assess_answer(answer, entailing, passages)[aspect] == expected[number]
 
 
 def entail_first_words(x, k, y):
@@ -63,10 +81,15 @@ def test_a_short_gold_answer_is_one_claim(answer, expected):
     assert claim_recall([question], [answer], entail_first_words) == [expected]
 
 
+LONG_GOLD = "Kites fly there every May. Sheep live on the hills. Lanterns of copper hang in town."
+
+
+def test_three_short_sentences_are_a_long_answer():
+    assert len(LONG_GOLD.split()) > LONG_ANSWER
+
+
 def test_of_a_long_gold_answer_each_sentence_is_a_claim():
-    gold = "Kites fly there every May. Sheep live on the hills. Lanterns of copper hang in town."
-    assert len(gold.split()) > LONG_ANSWER
-    question = Question("q", "eli5", "what is there?", (gold,))
+    question = Question("q", "eli5", "what is there?", (LONG_GOLD,))
     recalls = claim_recall([question], ["Kites and Lanterns[1]"], entail_first_words)
     assert recalls == [pytest.approx(2 / 3)]
 

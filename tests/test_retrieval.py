@@ -24,40 +24,71 @@ def dense(tiny_encoder, tmp_path, monkeypatch):
     return Retrieval(retriever="dense", encoder=str(tiny_encoder), k=2)
 
 
-def ids(found):
-    return [[passage.id for passage in row] for row in found]
+def ids(results):
+    return [[passage.id for passage in passages] for passages in results]
 
 
-@pytest.mark.parametrize("name", ["dense", "fused"])
-def test_a_passage_is_the_nearest_to_itself(name, dense, passages):
-    search = load_retriever(Retrieval(retriever=name, encoder=dense.encoder, k=2), passages)
-    found = ids(search([f"{p.title} {p.text}" for p in passages]))
-    assert [row[0] for row in found] == [p.id for p in passages]
-    assert {len(row) for row in found} == {2}
-    assert search([]) == []
+@pytest.fixture(params=["dense", "fused"])
+def search_near(request, dense, passages):
+    """The search of a retriever that compares vectors."""
+    return load_retriever(Retrieval(retriever=request.param, encoder=dense.encoder, k=2), passages)
 
 
-def test_an_encoding_that_was_killed_goes_on_and_ends_as_an_unbroken_one(
-    dense, passages, monkeypatch
-):
-    texts = [p.text for p in passages]
-    (whole,) = embed(texts, dense.encoder)
+def test_a_passage_is_the_nearest_to_itself(search_near, passages):
+    results = ids(search_near([f"{p.title} {p.text}" for p in passages]))
+    assert [row[0] for row in results] == [p.id for p in passages]
+
+
+def test_a_search_returns_k_passages_for_every_query(search_near, passages):
+    results = search_near([f"{p.title} {p.text}" for p in passages])
+    assert {len(row) for row in results} == {2}
+
+
+def test_a_search_without_queries_returns_nothing(search_near):
+    assert search_near([]) == []
+
+
+@pytest.fixture
+def killed_encoding(dense, passages, monkeypatch):
+    """Vectors of five texts whose encoding was killed once, and the order of what was encoded."""
+    texts = [p.text for p in passages][:5]
     monkeypatch.setattr(dense_retrieval, "BLOCK", 2)
     encoder = load_encoder(weights.find_encoder(dense.encoder))
     killed_at_the_third = [DEFAULT, DEFAULT, KeyboardInterrupt, DEFAULT]
     encode = Mock(wraps=encoder.encode_document, side_effect=killed_at_the_third)
     monkeypatch.setattr(encoder, "encode_document", encode)
     with pytest.raises(KeyboardInterrupt):
-        embed(texts[:5], dense.encoder)
-    resumed = np.concatenate(embed(texts[:5], dense.encoder))
-    encoded = [call.args[0][0] for call in encode.call_args_list]
-    assert encoded == [
-        texts[0],
-        texts[2],
-        texts[4],
-        texts[4],
-    ]  # what was encoded before the kill is not encoded again
-    assert np.allclose(resumed, whole[:5], atol=1e-5) and resumed.dtype == whole.dtype
+        embed(texts, dense.encoder)
+    resumed = np.concatenate(embed(texts, dense.encoder))
+    return resumed, [call.args[0][0] for call in encode.call_args_list]
+
+
+@pytest.fixture
+def unbroken_vectors(dense, passages):
+    """Vectors of all passages, encoded at once before anything is killed."""
+    (whole,) = embed([p.text for p in passages], dense.encoder)
+    return whole
+
+
+def test_what_was_encoded_before_a_kill_is_not_encoded_again(killed_encoding, passages):
+    _, encoded = killed_encoding
+    assert encoded == [passages[place].text for place in (0, 2, 4, 4)]
+
+
+def test_an_encoding_that_was_killed_ends_as_an_unbroken_one(unbroken_vectors, killed_encoding):
+    resumed, _ = killed_encoding
+    assert np.allclose(resumed, unbroken_vectors[:5], atol=1e-5)
+
+
+def test_an_encoding_that_was_killed_keeps_the_type_of_its_numbers(
+    unbroken_vectors, killed_encoding
+):
+    resumed, _ = killed_encoding
+    assert resumed.dtype == unbroken_vectors.dtype
+
+
+def test_the_vectors_of_an_encoding_that_was_killed_have_length_1(killed_encoding):
+    resumed, _ = killed_encoding
     assert np.allclose(np.linalg.norm(resumed, axis=1), 1, atol=1e-5)
 
 
@@ -103,8 +134,8 @@ def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_pat
     monkeypatch.setitem(sys.modules, "toy_alphabet", SimpleNamespace(load=load))
     monkeypatch.setitem(retrieval.RETRIEVERS, "alphabet", "toy_alphabet")
     config = Config().change(retriever="alphabet", k=2, runs=str(tmp_path))
-    found = load_resources(config, passages, scripted).search(["kite", "otter"])
-    assert ids(found) == [["p2", "p0"], ["p2", "p0"]]  # Aldermere, Copper Lanterns
+    results = load_resources(config, passages, scripted).search(["kite", "otter"])
+    assert ids(results) == [["p2", "p0"], ["p2", "p0"]]  # Aldermere, Copper Lanterns
 
 
 # The index that is kept for the next start.

@@ -25,59 +25,106 @@ def test_after_a_run_what_it_used_is_told(scripted, tmp_path, capsys):
     ]
 
 
-def test_a_local_model_counts_what_it_reads_and_writes_whichever_adapter_it_has(tiny_folder):
+@pytest.fixture(scope="module")
+def counted(tiny_folder):
+    """What a local model used for two answers, and after two verdicts with another adapter."""
     model = load_tiny(tiny_folder)
-    asked = ["who wrote it?", "where was the author born, and when?"]
-    answers = [one.text for one in model.complete(asked, 8)]
-    read, written = map(sum, zip(*model.count_tokens(asked, answers)))
-    assert model.used == {"requests": 2, "prompt_tokens": read, "completion_tokens": written}
-    model.with_adapter("").fill(asked, SCHEMA, 6)
-    assert (model.used["requests"], model.used["prompt_tokens"]) == (4, 2 * read)
+    questions = ["who wrote it?", "where was the author born, and when?"]
+    answers = [completion.text for completion in model.complete(questions, 8)]
+    counts = model.count_tokens(questions, answers)
+    of_answers = dict(model.used)
+    model.with_adapter("").fill(questions, SCHEMA, 6)
+    return counts, of_answers, dict(model.used)
+
+
+def test_a_local_model_counts_what_it_reads_and_writes(counted):
+    counts, used, _ = counted
+    read, written = map(sum, zip(*counts))
+    assert used == {"requests": 2, "prompt_tokens": read, "completion_tokens": written}
+
+
+def test_all_adapters_of_a_local_model_count_their_requests_together(counted):
+    _, _, used = counted
+    assert used["requests"] == 4
+
+
+def test_all_adapters_of_a_local_model_count_what_they_read_together(counted):
+    _, of_answers, used = counted
+    assert used["prompt_tokens"] == 2 * of_answers["prompt_tokens"]
 
 
 def test_peak_memory_is_in_bytes():
     assert 10**7 < manifest.peak_memory() < 10**11  # Python with pandas, on any machine
 
 
-def test_no_line_pretends_that_a_loop_ended(monkeypatch, capsys):
-    monkeypatch.delitem(
-        sys.modules, "ipykernel", raising=False
-    )  # what is no notebook, and no terminal
+@pytest.fixture
+def no_notebook(monkeypatch):
+    """No notebook; and the output of a test is no terminal."""
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
 
+
+def test_no_line_pretends_that_a_loop_over_a_failing_source_ended(no_notebook, capsys):
     def failing():
         yield 1
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="full"):
         list(track(failing(), "answer", "batch", total=2))
+    assert capsys.readouterr().err == ""
+
+
+def test_no_line_pretends_that_a_loop_that_was_left_ended(no_notebook, capsys):
     for _ in track(range(10), "answer", "batch", total=10):
         break
+    assert capsys.readouterr().err == ""
+
+
+def test_no_line_pretends_that_an_interrupted_loop_ended(no_notebook, capsys):
     with pytest.raises(KeyboardInterrupt):
         for _ in track(range(10), "answer", "batch", total=10):
             raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
 
 
-def test_a_prediction_is_shown_as_html(cov):
-    text = show(cov[1])._repr_html_()
-    assert (
-        '<a href="#q2-1-1">[1]</a>' in text and 'id="q2-1-1"' in text
-    )  # a citation is tied to its passage
-    assert '<meter value="0.45">' in text
-    assert text.count("✓ gold") == 1
+@pytest.fixture
+def page(cov):
+    """A prediction as HTML."""
+    return show(cov[1])._repr_html_()
 
 
-def test_whatever_text_a_prediction_holds_is_escaped(cov):
+def test_a_citation_is_a_link(page):
+    assert '<a href="#q2-1-1">[1]</a>' in page
+
+
+def test_a_citation_links_to_its_passage(page):
+    assert 'id="q2-1-1"' in page
+
+
+def test_a_score_is_shown_as_a_bar(page):
+    assert '<meter value="0.45">' in page
+
+
+def test_a_gold_passage_is_marked(page):
+    assert page.count("✓ gold") == 1
+
+
+@pytest.fixture
+def page_of_tags(cov):
+    """A prediction as HTML, all of whose texts contain a tag."""
     text = "<img src='x' onerror=alert(1)> & co"
-    said = replace(cov[1].rounds[0].verdict, judgment=text, revised_question=text)
+    verdict = replace(cov[1].rounds[0].verdict, judgment=text, revised_question=text)
     rounds = (
-        Round(text, (Passage("p", text, text),), text, said, note=text),
+        Round(text, (Passage("p", text, text),), text, verdict, note=text),
         Round("", (), "", parse_verdict(text)),
     )
-    shown = show(Prediction(Question(text, "nq", text, (text,)), text, rounds)).data
+    return show(Prediction(Question(text, "nq", text, (text,)), text, rounds)).data
+
+
+def test_no_text_of_a_prediction_becomes_a_tag(page_of_tags):
+    assert "<img" not in page_of_tags
+
+
+def test_every_text_of_a_prediction_is_shown(page_of_tags):
     # The question, its id, its gold answer; the system; query, title, passage, answer, note; three
     # of the verdict.
-    assert (
-        "<img" not in shown
-        and shown.count("&lt;img src=&#39;x&#39; onerror=alert(1)&gt; &amp; co") == 12
-    )
+    assert page_of_tags.count("&lt;img src=&#39;x&#39; onerror=alert(1)&gt; &amp; co") == 12
