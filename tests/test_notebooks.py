@@ -427,16 +427,17 @@ def test_the_usage_without_a_word_names_every_command(name, monkeypatch, capsys)
 
 
 @pytest.fixture(params=[("n_question", "3"), ("k", "five")])
-def refused(request, notebook, papermill_calls):
-    """The end of a command with a wrong parameter."""
+def refused(request, notebook, papermill_calls, capsys):
+    """The status and the message of a command with a wrong parameter."""
     name, value = request.param
     with pytest.raises(SystemExit) as ended:
         runner.run_notebook([notebook, "-p", name, value], "covrag table2")
-    return ended.value
+    return ended.value.code, capsys.readouterr().err
 
 
 def test_a_wrong_parameter_ends_with_status_2(refused):
-    assert refused.code == 2
+    status, _ = refused
+    assert status == 2
 
 
 def test_a_wrong_parameter_stops_before_a_kernel_starts(refused, papermill_calls):
@@ -447,8 +448,9 @@ def test_a_wrong_parameter_leaves_no_copy(refused, tmp_path):
     assert executed(tmp_path) == []
 
 
-def test_a_message_about_a_wrong_parameter_begins_with_the_command(refused, capsys):
-    assert capsys.readouterr().err.startswith("covrag table2: ")
+def test_a_message_about_a_wrong_parameter_begins_with_the_command(refused):
+    _, message = refused
+    assert message.startswith("covrag table2: ")
 
 
 def test_options_of_the_speed_notebook_are_checked_too(papermill_calls, capsys):
@@ -524,24 +526,27 @@ def test_an_error_that_no_user_can_cause_keeps_its_traceback(notebook, monkeypat
 
 
 @pytest.fixture
-def unwritable(notebook, tmp_path):
-    """The end of a run whose copy cannot be written."""
+def unwritable(notebook, tmp_path, capsys):
+    """The status and the message of a run whose copy cannot be written."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit) as ended:
         runner.run_notebook([notebook, str(tmp_path / "file" / "out.ipynb")], "papermill")
-    return ended.value
+    return ended.value.code, capsys.readouterr().err
 
 
 def test_a_copy_that_cannot_be_written_ends_with_status_2(unwritable):
-    assert unwritable.code == 2
+    status, _ = unwritable
+    assert status == 2
 
 
-def test_a_copy_that_cannot_be_written_is_named_by_the_command(unwritable, capsys):
-    assert capsys.readouterr().err.startswith("papermill: the executed copy ")
+def test_a_copy_that_cannot_be_written_is_named_by_the_command(unwritable):
+    _, message = unwritable
+    assert message.startswith("papermill: the executed copy ")
 
 
-def test_a_copy_that_cannot_be_written_ends_in_one_line(unwritable, capsys):
-    assert capsys.readouterr().err.count("\n") == 1
+def test_a_copy_that_cannot_be_written_ends_in_one_line(unwritable):
+    _, message = unwritable
+    assert message.count("\n") == 1
 
 
 def test_a_parser_begins_its_messages_with_the_command_that_was_typed(monkeypatch, capsys):
