@@ -94,7 +94,7 @@ def test_any_gold_answer_counts_if_it_occurs_in_whole_words():
 
 
 def test_ids_are_saved_by_set_in_a_folder_of_their_own(tmp_path):
-    path = tmp_path / "new" / "ids.xz"
+    path = tmp_path / "new" / "deep" / "ids.xz"
     answerable.save_ids(path, [Q1, replace(Q2, dataset="two")])
     assert answerable.load_ids(path) == {("one", "q1"), ("two", "q2")}
 

@@ -121,3 +121,16 @@ def test_a_missed_passage_counts_only_where_it_was_searched_again(frame):
     rows = rows.assign(gold_first=False, gold_last=[True, True, False, True, None, None, False])
     table = failure_table(rows).set_index("questions")
     assert table.loc["all", "mended"] == "2 of 3"  # q2 and q4, not q7
+
+
+def test_a_column_of_the_obstacles_is_shown_under_its_own_words(frame):
+    answers, verdicts = split_failures(failure_table(frame)).values()
+    assert answers.iloc[0].to_dict() == {
+        **{"questions": "all", "n": 6, "first answer right %": "66.7"},
+        **{"last answer right %": "83.3", "gain, points": "+1 of 6", "95 % interval": "–"},
+    }
+    assert verdicts.iloc[0].to_dict() == {
+        **{"questions": "all", "wrong answers judged false": "2 of 2"},
+        **{"right answers judged false": "1 of 4", "searched again": 3},
+        **{"missed gold passage then found": "2 of 2"},
+    }

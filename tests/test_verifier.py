@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 from covrag_lite.tables.table5 import compare_judges
-from covrag_lite.tables.verifier import judge_table, trust_table
+from covrag_lite.tables.verifier import (
+    fitted_judgments,
+    format_correct,
+    judge_table,
+    judged_rows,
+    split_by,
+    trust_table,
+)
 from covrag_lite.tables.verifier_facts import verifier_facts
 from covrag_lite.tables.verifier_parts import JUDGE_PARTS, split_judges
 
@@ -159,3 +166,101 @@ def test_few_questions_are_not_split_by_wording(frame):
 def test_an_interval_of_no_width_is_not_shown(judges, ranking):
     assert judges.AUROC[0] == "1.00 [1.00, 1.00]"
     assert ranking["verifier's correctness score"][0] == "1.00"
+
+
+def judged_frame(n=20, **columns):
+    """Answers of one system, of which every other one is right; all are judged true."""
+    right = np.arange(n) % 2 == 0
+    rows = pd.DataFrame({"id": [f"q{i:02}" for i in range(n)], "first_normalised": right})
+    rows = rows.assign(system="CoV-RAG", dataset="one", judgment="true", form="well put")
+    rows = rows.assign(expected_correctness=np.where(right, 0.9, 0.1), unrevised=0.5)
+    return rows.assign(**({"likelihood": np.linspace(-1, -0.1, n)} | columns))
+
+
+@pytest.mark.parametrize("n_unknown, is_used", [(2, True), (3, False)])
+def test_likelihoods_are_used_only_if_nearly_all_are_known(n_unknown, is_used):
+    likelihoods = [None] * n_unknown + [-0.5] * (20 - n_unknown)
+    rows = judged_rows(judged_frame(likelihood=likelihoods), "CoV-RAG")
+    assert rows.likelihood.notna().any() == is_used
+
+
+def test_answers_without_a_verdict_or_a_gold_answer_are_not_judged():
+    outcomes = [True, False, True, None]
+    frame = judged_frame(4, judgment=["true", "", None, "false"], first_normalised=outcomes)
+    assert judged_rows(frame, "CoV-RAG").id.tolist() == ["q00"]
+    assert judged_rows(frame, "another").empty
+
+
+def test_a_rule_with_the_verdict_is_fitted_on_other_answers():
+    table = judge_table(judged_frame()).iloc[0]
+    assert table.fitted.startswith("100.0 [")
+    assert not table.unverified.startswith("100.0")
+
+
+def test_a_rule_needs_right_and_wrong_answers_in_several_folds():
+    all_right = judged_frame(first_normalised=True)
+    assert fitted_judgments(judged_rows(all_right, "CoV-RAG")).isna().all()
+    one_wrong = judged_frame(first_normalised=[False] + [True] * 19)
+    assert fitted_judgments(judged_rows(one_wrong, "CoV-RAG")).isna().all()
+
+
+@pytest.mark.parametrize("n, is_fitted", [(9, False), (10, True)])
+def test_a_rule_needs_two_answers_per_fold(n, is_fitted):
+    assert fitted_judgments(judged_rows(judged_frame(n), "CoV-RAG")).notna().all() == is_fitted
+
+
+def test_a_rule_may_learn_from_the_set_alone():
+    frame = judged_frame(40, expected_correctness=0.5)
+    frame["dataset"] = np.where(frame.first_normalised, "easy", "hard")
+    judgments = fitted_judgments(judged_rows(frame, "CoV-RAG"), ["expected_correctness"])
+    assert (judgments.astype(bool) == frame.first_normalised).all()
+
+
+def test_a_judge_has_a_row_per_set_on_request():
+    frame = judged_frame(4, dataset=["b", "b", "a", "b"])
+    table = judge_table(frame, by_set=True)
+    assert table[["questions", "n"]].values.tolist() == [
+        *[["all", 4], ["well put", 4], ["b", 3], ["a", 1]]
+    ]
+
+
+def test_values_without_a_question_have_no_row():
+    rows = pd.DataFrame({"form": ["x", "y", "x"]})
+    parts = [(name, len(part)) for name, part in split_by(rows, "form", ("all", "y", "z", "x"))]
+    assert parts == [("all", 3), ("y", 1), ("x", 2)]
+
+
+def test_trust_counts_answers_by_what_was_found():
+    frame = judged_frame(8, gold_first=[True, True, True, True, False, False, False, None])
+    frame["judgment"] = ["true", "true", "false", "false", "true", "false", "true", "true"]
+    table = trust_table(frame).set_index("passages")
+    assert table.loc["a gold passage"].tolist() == [50.0, 2, 50.0, 2]
+    assert table.loc["no gold passage"].tolist() == [100.0, 2, 0.0, 1]
+
+
+def test_an_unknown_judgment_is_not_correct_or_wrong():
+    right = pd.Series([True, False, True])
+    assert format_correct(pd.Series([True, None, False]), right) == "50.0 [9.5, 90.5]"
+    assert format_correct(pd.Series([None] * 3), right) == "–"
+
+
+def test_the_trust_of_a_system_is_a_fact(frame):
+    facts = verifier_facts(frame)
+    assert facts["CoV-RAG trusted a gold passage right"] == "33.3"
+    assert facts["CoV-RAG trusted no gold passage wrong n"] == "2"
+    assert facts["CoV-RAG all judged n"] == "6"
+    assert facts["CoV-RAG kind broken wording gain"] == "+1 of 1"
+    assert facts["CoV-RAG kind all interval"] == "–"
+    assert facts["CoV-RAG searched away share"] == "100.0"
+
+
+def test_a_column_of_the_judge_is_shown_under_its_own_words(judges):
+    judgments, ranking, fitted = split_judges(judges).values()
+    assert judgments.loc[0, "majority %"] == judges.majority[0]
+    assert judgments.loc[0, "wording-only rule %"] == judges.wording[0]
+    assert judgments.loc[0, "wrong answers judged false"] == judges.caught[0] == "0 of 30"
+    assert judgments.loc[0, "judgment correct %"] == fitted.loc[0, "judgment as written"]
+    assert ranking.loc[0, "answer's likelihood"] == judges.likelihood[0]
+    assert ranking.loc[0, "probability of no revision"] == judges.unrevised[0].split()[0]
+    assert fitted.loc[0, "fitted rule with the verdict"] == judges.fitted[0]
+    assert fitted.loc[0, "fitted rule without the verdict"] == judges.unverified[0]
