@@ -71,12 +71,14 @@ class ScriptedModel:
     """An engine that answers by a rule from the prompt and remembers its prompts."""
 
     fingerprint = weights_hash = "scripted"
-    device, at_once = "cpu", 1
+    device = "cpu"
+    at_once = 1
     adapter = weights = None
 
     def __init__(self, settings=None):
         self.settings = settings or config.Model()
-        self.asked, self.used = [], Counter()
+        self.asked = []
+        self.used = Counter()
 
     def with_adapter(self, name):
         return self
@@ -95,11 +97,11 @@ class ScriptedModel:
             Completion(f"Edith Marrow[1] was asked {len(prompt)} letters") for prompt in prompts
         ]
 
-    def fill(self, asked, schema, max_tokens):
-        self.asked += asked
+    def fill(self, texts, schema, max_tokens):
+        self.asked += texts
         bad = prompts.render_verdict((0.1, 0.1, 0.5, 0.5, 0.9, 0.9), "false", BORN)
         good = prompts.render_verdict((0.9, 0.9, 0.9, 0.9, 0.1, 0.9), "true", "")
-        return [Completion(bad if "marow" in prompt else good) for prompt in asked]
+        return [Completion(bad if "marow" in prompt else good) for prompt in texts]
 
     def count_tokens(self, prompts, texts):
         return [(math.nan, math.nan)] * len(texts)
@@ -167,7 +169,7 @@ def tiny_folder(tmp_path_factory):
     return folder
 
 
-def build_network(family, **own):
+def build_network(family, **changes):
     """A two-layer network of an architecture, with random weights and grouped keys."""
     import torch
     import transformers
@@ -181,10 +183,9 @@ def build_network(family, **own):
     }
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
     tokens = {"vocab_size": 500, "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
-    own |= {"Mistral": {"sliding_window": None}, "Starcoder2": {"sliding_window": 4096}}.get(
-        family, {}
-    )
-    settings = getattr(transformers, f"{family}Config")(**sizes | heads | tokens | own)
+    windows = {"Mistral": {"sliding_window": None}, "Starcoder2": {"sliding_window": 4096}}
+    changes |= windows.get(family, {})
+    settings = getattr(transformers, f"{family}Config")(**sizes | heads | tokens | changes)
     network = getattr(transformers, f"{family}ForCausalLM")(settings).eval()
     for name, weight in network.named_parameters():
         if name.endswith("bias"):  # zero by default
@@ -192,7 +193,7 @@ def build_network(family, **own):
     return network
 
 
-def add_adapter(network, **own):
+def add_adapter(network, **changes):
     """The network with a random adapter on all its linear layers."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -204,7 +205,7 @@ def add_adapter(network, **own):
         "init_lora_weights": False,
         "task_type": "CAUSAL_LM",
     }
-    return get_peft_model(network, LoraConfig(**lora | own))
+    return get_peft_model(network, LoraConfig(**lora | changes))
 
 
 def load_tiny(folder, execution="auto", **settings):
@@ -244,10 +245,8 @@ def tiny_encoder(tmp_path_factory):
     raw = Tokenizer(
         models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="[UNK]")
     )
-    raw.normalizer, raw.pre_tokenizer = (
-        normalizers.Lowercase(),
-        pre_tokenizers.Split("", "isolated"),
-    )
+    raw.normalizer = normalizers.Lowercase()
+    raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 128}
     PreTrainedTokenizerFast(tokenizer_object=raw, **special).save_pretrained(folder)
     torch.manual_seed(0)

@@ -71,27 +71,36 @@ def test_a_folder_keeps_its_own_corpus():
     assert load_plans("smollm2-135m", {"data": "folder"})[0].config.data.corpus == ""
 
 
-def test_memory_foreseen_without_weights_is_within_a_tenth_of_what_was_measured():
-    networks = {
-        size: forecast.sketch(load_plans(f"llama-2-{size}-hf", {})[0], "cuda")
-        for size in ("7b", "13b")
-    }
+@pytest.fixture(scope="module")
+def networks():
+    """The networks of Llama 2 without weights, by size."""
+    plans = {size: load_plans(f"llama-2-{size}-hf", {})[0] for size in ("7b", "13b")}
+    return {size: forecast.sketch(plan, "cuda") for size, plan in plans.items()}
+
+
+@pytest.fixture(scope="module")
+def measured(networks):
+    """Recorded trainings of these networks."""
     rows = json.loads((ROOT / "results/speed-h200/holding.json").read_text())["rows"]
-    known = [row for row in rows if row["backbone"] in networks]
-    assert len(known) == 4
-    for row in known:
-        for column, way, activations in (
-            ("row", "training", "recompute"),
-            ("away_row", "away", "offload"),
-        ):
-            shape = RowShape(row[column], 0, row[column] // forecast.TARGETS, 1024)
-            foreseen = (
-                memory.training_bytes(
-                    networks[row["backbone"]], Training(activations=activations), shape
-                )
-                / 1e9
-            )
-            assert foreseen == pytest.approx(row[f"{way}_peak_gb"], rel=0.1), row
+    return [row for row in rows if row["backbone"] in networks]
+
+
+def test_the_memory_of_four_trainings_was_measured(measured):
+    assert len(measured) == 4
+
+
+@pytest.mark.parametrize(
+    "column, way, activations",
+    [("row", "training", "recompute"), ("away_row", "away", "offload")],
+)
+def test_memory_foreseen_without_weights_is_within_a_tenth_of_what_was_measured(
+    networks, measured, column, way, activations
+):
+    training = Training(activations=activations)
+    for row in measured:
+        shape = RowShape(row[column], 0, row[column] // forecast.TARGETS, 1024)
+        foreseen = memory.training_bytes(networks[row["backbone"]], training, shape)
+        assert foreseen / 1e9 == pytest.approx(row[f"{way}_peak_gb"], rel=0.1), row
 
 
 @pytest.fixture
@@ -213,22 +222,35 @@ def test_a_forecast_keeps_refusals_apart_from_sentences(large):
     assert refusal not in str(expected)
 
 
-def test_the_rates_of_texts_are_those_of_the_recorded_claim():
-    manifest = json.loads(
-        (ROOT / "results/real/qwen2.5-coder-1.5b/seed-1/claim.manifest.json").read_text()
-    )
-    rates = forecast.tomllib.loads(forecast.SETTINGS.read_text())["rates"]
-    texts, n = manifest["used"]["requests"], manifest["data"]["questions"]["n"]
-    later = (
-        1 + 2 * 0.676 + 3
-    )  # a verdict, for two thirds an answer and its verdict; two guesses and an answer
-    assert rates["texts"]["claim"] == pytest.approx(texts / n + later, abs=0.1)
-    assert rates["measured"][1][2] == round(texts / manifest["wall_seconds"])
-    reckoned = (
-        200 * rates["texts"]["table2"] / rates["measured"][2][2]
-    )  # of a 7B, Table 2 on 200 questions
+@pytest.fixture(scope="module")
+def rates():
+    return forecast.tomllib.loads(forecast.SETTINGS.read_text())["rates"]
+
+
+@pytest.fixture(scope="module")
+def claim():
+    """The manifest of a recorded comparison of systems."""
+    path = ROOT / "results/real/qwen2.5-coder-1.5b/seed-1/claim.manifest.json"
+    return json.loads(path.read_text())
+
+
+def test_the_texts_per_question_are_those_of_the_recorded_claim(rates, claim):
+    # Since then: a verdict; for two thirds an answer and its verdict; two guesses and an answer.
+    since_then = 1 + 2 * 0.676 + 3
+    per_question = claim["used"]["requests"] / claim["data"]["questions"]["n"]
+    assert rates["texts"]["claim"] == pytest.approx(per_question + since_then, abs=0.1)
+
+
+def test_the_texts_per_second_are_those_of_the_recorded_claim(rates, claim):
+    per_second = claim["used"]["requests"] / claim["wall_seconds"]
+    assert rates["measured"][1][2] == round(per_second)
+
+
+def test_the_slowdown_of_smaller_cards_is_that_of_the_recorded_cards(rates):
+    # Of a 7B, Table 2 on 200 questions.
+    seconds = 200 * rates["texts"]["table2"] / rates["measured"][2][2]
     rows = json.loads((ROOT / "results/cards-h200/cards.json").read_text())["rows"]
-    held = {row["card_gb"]: row["seconds"] / reckoned for row in rows if row["stage"] == "table2"}
+    held = {row["card_gb"]: row["seconds"] / seconds for row in rows if row["stage"] == "table2"}
     assert dict(rates["held"]) == pytest.approx(held, abs=0.06)
 
 
@@ -250,35 +272,76 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("kind", ANSWERS)
-def test_what_the_hub_refuses_of_a_model_or_a_corpus_is_one_sentence_with_its_cure(
-    kind, capsys, monkeypatch, tmp_path
-):
+every_refusal = pytest.mark.parametrize("kind", ANSWERS)
+
+
+@pytest.fixture
+def refused_model(kind, capsys, monkeypatch):
+    """How the command ends if the hub refuses the model."""
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=refuse(kind)))
     nothing = forecast.Forecast(pd.DataFrame(), [], [])
     monkeypatch.setattr(forecast, "foresee", lambda *_: nothing)
     monkeypatch.setattr(stages, "replicate", lambda *_: pytest.fail("a stage began"))
-    failure = run_command(capsys, "meta-llama/Llama-2-7b-hf@gone")[1]
-    assert ANSWERS[kind] in failure
-    assert "\n" not in failure
-    cause = re.split("[:,]", ANSWERS[kind])[0]
-    with pytest.raises((ValueError, OSError), match=f"'BeIR/nq' cannot be (read|reached): {cause}"):
+    return run_command(capsys, "meta-llama/Llama-2-7b-hf@gone")[1]
+
+
+def cause_of(kind):
+    """The first words about a refusal."""
+    return re.split("[:,]", ANSWERS[kind])[0]
+
+
+@every_refusal
+def test_a_model_that_the_hub_refuses_is_an_error_with_its_cure(kind, refused_model):
+    assert ANSWERS[kind] in refused_model
+
+
+@every_refusal
+def test_a_model_that_the_hub_refuses_is_an_error_of_one_line(kind, refused_model):
+    assert "\n" not in refused_model
+
+
+@every_refusal
+def test_a_corpus_that_the_hub_refuses_is_an_error_with_its_cause(kind, monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=refuse(kind)))
+    sentence = f"'BeIR/nq' cannot be (read|reached): {cause_of(kind)}"
+    with pytest.raises((ValueError, OSError), match=sentence):
         hub.open_corpus.__wrapped__("nq-wikipedia")
-    error = datasets.exceptions.DatasetGenerationError("An error occurred")  # while it is unpacked
+
+
+@every_refusal
+def test_a_set_that_cannot_be_unpacked_is_an_error_with_its_cause(kind, monkeypatch, tmp_path):
+    error = datasets.exceptions.DatasetGenerationError("An error occurred")
     error.__cause__ = refuse(kind)
     monkeypatch.setattr(datasets, "load_dataset", Mock(side_effect=error))
-    with pytest.raises((ValueError, OSError), match=cause):
+    with pytest.raises((ValueError, OSError), match=cause_of(kind)):
         hub.fetch(hub.Entry(str(tmp_path)))
 
 
-def test_a_revision_behind_the_id_is_asked_for_and_no_second_copy_of_the_weights(
-    monkeypatch, tiny_folder
-):
-    asked = {}
-    monkeypatch.setattr(
-        huggingface_hub, "snapshot_download", lambda *a, **k: asked.update(k) or str(tiny_folder)
-    )
+@pytest.fixture
+def download(monkeypatch, tiny_folder):
+    """How the files of a model with a revision are downloaded."""
+    options = {}
+
+    def snapshot_download(*words, **named):
+        options.update(named)
+        return str(tiny_folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     load_engine(Model("someone/Tiny@refs/pr/3"))
-    assert asked["revision"] == "refs/pr/3" and "consolidated*" in asked["ignore_patterns"]
+    return options
+
+
+def test_the_revision_behind_an_id_is_downloaded(download):
+    assert download["revision"] == "refs/pr/3"
+
+
+def test_no_second_copy_of_the_weights_is_downloaded(download):
+    assert "consolidated*" in download["ignore_patterns"]
+
+
+def test_the_short_name_of_a_model_is_without_its_revision():
     assert replace(Model(), model="someone/Tiny@refs/pr/3").short == "Tiny"
+
+
+def test_the_shape_of_a_local_folder_is_read_there(tiny_folder):
     assert weights.find_shape(str(tiny_folder)) == tiny_folder

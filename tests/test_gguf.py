@@ -47,10 +47,15 @@ def test_a_gguf_file_verifies_as_the_folder_it_was_made_from(file, tiny_folder):
 @pytest.fixture
 def words(tmp_path):
     """Words of the command for a small replication on the fictional world."""
-    given = WORLD | SMALL | SHORT | {"data": "world", "device": "cpu", "runs": tmp_path / "runs"}
-    given |= {"train_sets": "all", "test_sets": "search,entity", "claim_sets": "search,entity"}
-    given |= {"claim": "RAG trained,CoV-RAG", "n_world": "8,20,8"}
-    return [word for name, value in given.items() for word in ("-p", name, str(value))]
+    parameters = WORLD | SMALL | SHORT
+    parameters |= {"data": "world", "device": "cpu", "runs": tmp_path / "runs"}
+    parameters |= {"train_sets": "all", "test_sets": "search,entity"}
+    parameters |= {"claim_sets": "search,entity", "claim": "RAG trained,CoV-RAG"}
+    parameters["n_world"] = "8,20,8"
+    words = []
+    for name, value in parameters.items():
+        words += ["-p", name, str(value)]
+    return words
 
 
 def test_a_dry_run_estimates_the_memory_of_a_gguf_file_on_the_world(capsys, file, words):
@@ -79,8 +84,7 @@ def test_a_gguf_file_is_a_backbone_from_the_data_to_the_table(
 
 
 def test_a_named_backbone_with_another_model_is_estimated_by_that_models_shape():
-    given = {"model": "meta-llama/Llama-2-13b-hf"}
-    (plan, *_) = load_plans("llama-2-7b-hf", given)
+    (plan, *_) = load_plans("llama-2-7b-hf", {"model": "meta-llama/Llama-2-13b-hf"})
     network = forecast.sketch(plan, "cuda")
     assert sum(weight.numel() for weight in network.parameters()) == 13_015_864_320
 

@@ -70,11 +70,12 @@ def write_gguf(folder, file):
 def add_tokenizer(writer, bpe):
     """Add a byte-level tokenizer, whose special token has the number 0."""
     tokens = sorted(bpe["vocab"], key=bpe["vocab"].get)
-    normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(tokens)
-    writer.add_token_types([normal if number else control for number in range(len(tokens))])
+    types = [gguf.TokenType.NORMAL] * len(tokens)
+    types[0] = gguf.TokenType.CONTROL
+    writer.add_token_types(types)
     writer.add_token_merges([" ".join(pair) for pair in bpe["merges"]])
     for add in (writer.add_bos_token_id, writer.add_eos_token_id, writer.add_pad_token_id):
         add(0)

@@ -41,12 +41,14 @@ def build(root):
         n_passages=1000, n_world=(4, 1200, 200), n_questions=2, runs=str(root / "runs")
     )
     config = config.change(retrievers=("bm25", "backwards"), systems=SYSTEMS)
-    questions, passages = load_questions(config), load_passages(config)
+    questions = load_questions(config)
+    passages = load_passages(config)
     model = Guesser(config.model)
     model.guesses = [question.answers[0] for question in questions]
     resources = evaluate.load_resources(config, passages, model)
-    made = evaluate.run(config, resources, questions)
-    record(root, "table2", made, config, model, {"": made}, questions=questions, passages=passages)
+    predictions = evaluate.run(config, resources, questions)
+    data = {"questions": questions, "passages": passages}
+    record(root, "table2", predictions, config, model, {"": predictions}, **data)
     judge_answers(root)
     search_passages(root, config, resources, questions, passages)
     (root / "README.template.md").write_text(README)
@@ -64,10 +66,10 @@ def judge_answers(root):
     """Record a Table 3 of Table 2's answers: the rubric, and a judge that prefers CoV-RAG."""
     config = Config().change(predictions="toy", judges=("rubric", "endpoint:toy"))
     answers = load_answers(config, root)
-    given = {system: dict.fromkeys(CRITERIA, 0.2 * (system == "CoV-RAG")) for system in SYSTEMS}
-    known = [build_verdict("endpoint:toy", question, given) for question in answers.questions]
+    scores = {system: dict.fromkeys(CRITERIA, 0.2 * (system == "CoV-RAG")) for system in SYSTEMS}
+    verdicts = [build_verdict("endpoint:toy", question, scores) for question in answers.questions]
     data = {"questions": answers.questions, "passages": answers.passages}
-    record(root, "table3", (answers, known), config, answers.model, {}, **data)
+    record(root, "table3", (answers, verdicts), config, answers.model, {}, **data)
 
 
 def search_passages(root, config, resources, questions, passages):
@@ -77,15 +79,16 @@ def search_passages(root, config, resources, questions, passages):
         return resources.search([query[::-1] for query in queries])
 
     every = load_questions(config.change(n_questions=0))
-    asked = [question for question in questions if question.dataset in ("search", "entity")]
-    made = {}
+    searched = [question for question in questions if question.dataset in ("search", "entity")]
+    predictions = {}
     for name, search in {"bm25": resources.search, "backwards": backwards}.items():
-        answered = evaluate.run_system("CoV-RAG", config, replace(resources, search=search), asked)
-        made[name] = answered + search_twice(every, search)
+        of_search = replace(resources, search=search)
+        answered = evaluate.run_system("CoV-RAG", config, of_search, searched)
+        predictions[name] = answered + search_twice(every, search)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorded, "hash_encoder", lambda encoder: "none")
-        data = {"questions": asked, "every": every, "passages": passages}
-        record(root, "table6", made, config, resources.model, made, **data)
+        data = {"questions": searched, "every": every, "passages": passages}
+        record(root, "table6", predictions, config, resources.model, predictions, **data)
 
 
 def undraw(patch):
