@@ -280,6 +280,14 @@ def test_a_question_with_a_cited_answer_finds_its_own_references(sources_with_ou
     assert [passage.text for passage in references] == ["It is there.", "It is old."]
 
 
+def test_references_with_the_same_text_belong_to_different_questions(sources_with_output):
+    sources, _ = sources_with_output
+    webglm = sources[-1]
+    last = webglm.questions[-1]
+    (references,) = webglm.search([last.question])
+    assert tuple(passage.id for passage in references) == last.gold_passages
+
+
 def test_training_questions_are_counted_as_different_from_those_of_other_splits(
     sources_with_output,
 ):
