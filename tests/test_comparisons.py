@@ -1,5 +1,7 @@
 """Paired differences of systems: pairing, pooling over seeds, their test, facts and picture."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +17,10 @@ from covrag_lite.tables.comparisons.differences import (
     compare_systems,
     detectable_difference,
     facts_by_seed,
+    format_span,
+    round_p,
     sign_flip_p,
+    to_whole_numbers,
 )
 from covrag_lite.tables.comparisons.pairs import (
     ALL_SETS,
@@ -306,3 +311,56 @@ def test_the_picture_without_the_first_system_by_set_names_the_sets_all_the_same
     texts = [text.get_text() for text in figure.axes[1].get_yticklabels()]
     pyplot.close(figure)
     assert texts == ["NQ (400)", "WebQ (300)"]
+
+
+# How differences are written.
+
+
+def test_a_difference_is_written_with_both_sides_and_its_test(table):
+    part = table.part("over all questions").set_index(["comparison", "seed"])
+    row = part.loc[(f"RAG (trained) → {label_of(OURS)}", "1")]
+    assert row[["n", "from, %", "to, %", "difference", "gained", "lost"]].tolist() == [
+        *[8, "25.0", "50.0", "+25.0", 3, 1]
+    ]
+    assert row.p == "0.620"  # 5 / 8, in two significant digits
+
+
+def test_differences_over_all_questions_have_no_column_of_sets(table):
+    assert "set" not in table.part("over all questions")
+    assert set(table.part("by set")["set"]) == {"NQ", "WebQ"}
+
+
+def test_the_recorded_rows_have_no_missing_number():
+    frame = make_frame({BASELINE: [0, 1], OURS: [0, 1]}, ["nq", "nq"])
+    rows = json.loads(build_seeds({"1": frame}).files["json"])
+    assert rows[0]["difference"] == 0
+    assert rows[0]["smallest_visible"] is None
+    assert "set" not in rows[0]
+
+
+def test_all_numbers_of_the_comparisons_are_facts(table):
+    name = f"{BASELINE} → {OURS}"
+    assert table.facts[f"{name} 1"] == "+25.0"
+    assert table.facts[f"{name} 1 n"] == "8"
+    assert table.facts[f"{name} 1 gained"] == "3"
+    assert table.facts[f"{name} NQ {POOLED}"] == "+50.0"
+
+
+def test_an_interval_that_is_not_known_is_a_dash():
+    assert format_span(float("nan"), float("nan")) == "–"
+    assert format_span(-0.25, 1.06) == "[-0.2, +1.1]"
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 12])
+def test_differences_are_whole_numbers_of_the_smallest_step(step):
+    assert to_whole_numbers(np.array([1 / step, -2 / step])).tolist() == [1, -2]
+
+
+def test_the_detectable_difference_of_one_seed_is_that_of_mcnemars_test():
+    means = np.array([1.0] * 24 + [-1.0] * 16 + [0.0] * 360)
+    assert detectable_difference(means) == metrics.detectable_effect(24, 16, 400)
+    assert detectable_difference(-means) == metrics.detectable_effect(16, 24, 400)
+
+
+def test_a_p_has_two_significant_digits():
+    assert [round_p(p) for p in (0.01234, 0.5678, 1.0)] == [0.012, 0.57, 1.0]

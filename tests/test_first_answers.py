@@ -114,3 +114,36 @@ def test_passages_with_an_answer_are_counted_where_they_are_known(search_row):
 def test_first_and_last_answers_are_next_to_an_oracle_choice(search_row):
     assert (search_row["first answer right"], search_row["last"]) == ("25.0", "25.0")
     assert search_row["the better of both"] == "50.0"
+
+
+def test_a_system_is_named_by_whose_first_answers_it_judges():
+    systems = (names.COV_RAG, names.TWO_ADAPTERS, names.RAG)
+    frame = make_frame(dict.fromkeys(systems, [1, 0]), ["nq", "webq"])
+    rows = pd.DataFrame(judge_rows(frame, "4"))
+    assert rows[["answers of", "set", "n"]].values.tolist() == [
+        *[["RAG trained", "all", 2], ["RAG trained", "NQ", 1], ["RAG trained", "WebQ", 1]],
+        ["CoV-RAG-S", "all", 2],
+    ]
+    assert set(rows.seed) == {"4"}
+
+
+def test_only_a_right_judgment_of_true_is_trust():
+    frame = make_frame({names.COV_RAG: [1, 1, 0, 0]}, ["nq"] * 4)
+    frame["judgment"] = ["true", "unclear", "unclear", "true"]
+    row = judge(frame)
+    assert row["right"] == "50.0"
+    assert row["right ones trusted"] == row["wrong ones trusted"] == "50.0"
+
+
+def test_what_the_second_search_finds_is_a_share_of_all_questions(search_row):
+    cells = {name: search_row[name] for name in list(search_row)[3:]}
+    assert cells == {
+        **{"n": 4, "searched again": "50.0", "an answer in the first passages": "33.3"},
+        **{"in the last": "100.0", "first answer right": "25.0", "last": "25.0"},
+        "the better of both": "50.0",
+    }
+
+
+def test_a_question_that_cannot_be_scored_is_left_out(answers):
+    answers["first_whole"] = [True, None, False, False, False]
+    assert judge(answers)["n"] == 4

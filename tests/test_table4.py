@@ -8,7 +8,7 @@ from toy import PASSAGES, TEXTS
 
 from covrag_lite.records import Round
 from covrag_lite.runs.frame import to_frame
-from covrag_lite.systems.names import COV_RAG, START_REVISE_TRAINED
+from covrag_lite.systems.names import COV_RAG, RAG, START_REVISE, START_REVISE_TRAINED
 from covrag_lite.tables import table4
 
 ECHO = "Rewrite this as one clear question for a search engine."
@@ -114,6 +114,16 @@ def test_rewritten_questions_are_counted(predictions):
     rewritten = f"{START_REVISE_TRAINED} rewritten"
     assert table4.rewrite_facts(predictions)[rewritten] == "1"  # q2
     assert table4.rewrite_facts(rewrite(predictions, q1=ECHO))[rewritten] == "2"
+
+
+def test_both_rewriters_are_counted_and_have_a_row(predictions):
+    both = [
+        *predictions,
+        *(replace(p, system=START_REVISE) for p in predictions if p.system == RAG),
+    ]
+    assert table4.rewrite_facts(both)[f"{START_REVISE} rewritten"] == "0"
+    rows = [name for name in table4.query_table(both).index if name.startswith("rewritten")]
+    assert rows == ["rewritten first (untuned)", "rewritten first (trained)"]
 
 
 def test_other_systems_than_rewriters_have_no_such_fact(predictions):
