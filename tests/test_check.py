@@ -16,6 +16,7 @@ from covrag_lite.check import __main__ as command
 from covrag_lite.check import check, tables
 from covrag_lite.check.pages import check_pages
 from covrag_lite.check.tables import Rebuilt, try_to_load
+from covrag_lite.config import ROOT
 from covrag_lite.data import load_questions
 from covrag_lite.data.missing import DataMissing
 from covrag_lite.files import read_packed
@@ -331,3 +332,7 @@ def test_a_table_is_one_file_and_one_entry(alone, monkeypatch):
     change = "recorded predictions,25, recomputed predictions,24"
     assert check(alone, write=True).differences == [f"results/toy/counted.csv, line 2: {change}"]
     assert (alone / "results" / "README.md").read_text() == "24 predictions\n"
+
+
+def test_the_picture_of_the_method_shows_a_recorded_run():
+    assert (ROOT / tables.PICTURED.with_suffix(".manifest.json")).exists()

@@ -9,6 +9,7 @@ import pytest
 from covrag_lite.config import Config
 from covrag_lite.plugins.related import features, heads
 from covrag_lite.plugins.related.features import Pair
+from covrag_lite.plugins.related.head_tables import head_table
 from covrag_lite.plugins.related.heads import MissingHead, find_head, score_entailment
 from covrag_lite.plugins.related.labelled_pairs import entailment_pairs, relevance_pairs
 from covrag_lite.plugins.related.names import EVALUATOR, HEADS
@@ -223,3 +224,9 @@ VECTORS_OF_PAIR = {
 )
 def test_a_feature_of_a_pair(name, value):
     assert features.describe(PAIR, VECTORS_OF_PAIR)[name] == pytest.approx(value)
+
+
+def test_the_table_of_a_head_has_its_auroc_with_the_interval():
+    row = {"score": "head", "n": 40, "majority (%)": 60.0, "right (%)": 72.5, "balanced (%)": None}
+    table = head_table({"validation": [row | {"AUROC": 0.8, "low": 0.7, "high": 0.9}]})
+    assert table.iloc[0].tolist() == ["head", 40, "60.0", "72.5", "–", "0.80 [0.70, 0.90]"]

@@ -260,6 +260,7 @@ def test_an_adapter_that_was_not_trained_is_named_before_anything_is_answered(pl
 def test_every_stage_of_the_world_runs_and_its_records_can_be_loaded(plan, tmp_path):
     table = stages.replicate([plan], stages.STAGES)
     assert tuple(table.stage) == stages.STAGES
+    assert (plan.folder / "figure3.png").exists()
     results = plan.results.rename(tmp_path / "results")
     runs = find(tmp_path)
     assert [run.table for run in runs] == ["claim", "sigma", "table2", "table4", "table5", "table6"]
