@@ -102,7 +102,7 @@ def our_steps(
 ) -> Iterator[tuple[float, int]]:
     """Yield each step's loss and computed tokens with our method, as in `qlora.train`."""
     trainee = training.build_trainee(network, settings, settings.execution, unpack)
-    learn = trainee.record(qlora.learner(trainee, 1.0, device))
+    learn = trainee.capture(qlora.learner(trainee, 1.0, device))
     shape = None
     if settings.execution != "eager":
         shape = shape_of_rows(steps, settings.pack_tokens)
