@@ -602,7 +602,7 @@ def test_a_text_that_only_begins_like_the_question_is_not_redacted(text):
 # Statistics compared with other ways to compute the same number.
 
 
-def test_wilson_at_half_of_400_is_49_points_wide_on_each_side():
+def test_wilson_of_200_in_400_is_the_textbook_interval():
     assert metrics.wilson(200, 400) == pytest.approx((0.4512, 0.5488), abs=1e-4)
 
 
