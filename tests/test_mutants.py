@@ -191,3 +191,9 @@ def test_a_copy_holds_every_module(tmp_path):
     copy = run.copy_project(tmp_path / "copy")
     modules = {path.relative_to(ROOT) for path in (ROOT / "covrag_lite").rglob("*.py")}
     assert modules == {path.relative_to(copy) for path in (copy / "covrag_lite").rglob("*.py")}
+
+
+def test_core_and_rest_are_all_modules_and_share_none():
+    names = ["method", "tables/method_picture"]
+    assert [run.is_chosen(name, "core") for name in names] == [True, False]
+    assert [run.is_chosen(name, "rest") for name in names] == [False, True]

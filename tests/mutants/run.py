@@ -77,14 +77,13 @@ SLOW_IMPORTS = (
 def load_pool(only: str = "") -> list[Site]:
     """Return all places that can be changed, without those of equivalent.toml.
 
-    `only` is "core", or the beginning of a path below covrag_lite/.
+    `only` is "core", "rest" (all but the core), or the beginning of a path below covrag_lite/.
     """
     pool = []
     for path in sorted((ROOT / "covrag_lite").rglob("*.py")):
         file = str(path.relative_to(ROOT))
         name = str(path.relative_to(ROOT / "covrag_lite").with_suffix(""))
-        chosen = name in CORE if only == "core" else name.startswith(only)
-        if not chosen or file in EXCEPTIONS["skipped"]:
+        if not is_chosen(name, only) or file in EXCEPTIONS["skipped"]:
             continue
         text = path.read_text()
         lines = text.splitlines()
@@ -97,6 +96,13 @@ def load_pool(only: str = "") -> list[Site]:
             if kept:
                 pool.append(kept)
     return pool
+
+
+def is_chosen(name: str, only: str) -> bool:
+    """Return whether a module, named by its path below covrag_lite/, belongs to the part `only`."""
+    if only in ("core", "rest"):
+        return (name in CORE) == (only == "core")
+    return name.startswith(only)
 
 
 def is_equivalent(mutant: Mutant) -> bool:
@@ -488,7 +494,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=100, help="how many mutants are drawn")
     parser.add_argument("--seed", default=date.today().isoformat(), help="of the sample")
     parser.add_argument(
-        "--only", default="", help="core, or a path such as tables or runs/manifest"
+        "--only", default="", help="core, rest, or a path such as tables or runs/manifest"
     )
     parser.add_argument("--limit", type=float, default=60, help="CPU seconds of tests per mutant")
     parser.add_argument("--suite", action="store_true", help="run all tests for survivors")
