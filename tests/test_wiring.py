@@ -22,6 +22,7 @@ from covrag_lite.method import (
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Passage
 from covrag_lite.systems import SYSTEMS, evaluate
+from covrag_lite.systems.blocks import read_blocks
 from covrag_lite.systems.controls import (
     read_on,
     shuffled,
@@ -73,6 +74,9 @@ EXPECTED = {
     ),
     "CoV-RAG w/o chain, two adapters, the next passages, likelier answer": Wiring(
         read_on, "rag", "cov-direct", DIRECT, keep=keep_likelier
+    ),
+    "CoV-RAG w/o chain, two adapters, ten blocks of passages": Wiring(
+        read_blocks, "rag", "cov-direct", DIRECT, keep=keep_combined
     ),
     "RAG trained, every query expanded by guesses": Wiring(
         expand_by_guesses, "rag", "rag", keep=keep_likelier

@@ -14,6 +14,7 @@ from covrag_lite.method import Tools, closed_book, cov_rag, rag, start_revise
 from covrag_lite.prompts import DIRECT, SCHEMA
 from covrag_lite.records import Prediction, Question, Search
 from covrag_lite.systems import names
+from covrag_lite.systems.blocks import read_blocks, search_all_blocks
 from covrag_lite.systems.controls import (
     read_on,
     shuffled,
@@ -151,6 +152,15 @@ ENTRIES = (
         "cov-direct",
         schema=DIRECT,
         settings=LIKELIER,
+    ),
+    System(
+        names.TWO_ADAPTERS_NO_CHAIN_BLOCKS,
+        read_blocks,
+        "rag",
+        "cov-direct",
+        schema=DIRECT,
+        settings=COMBINED,
+        equip=search_all_blocks,
     ),
     System(names.EXPANSION, expand_by_guesses, "rag", settings=LIKELIER),
     System(

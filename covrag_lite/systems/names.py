@@ -30,6 +30,7 @@ TWO_ADAPTERS_NO_CHAIN = "CoV-RAG w/o chain, two adapters"
 TWO_ADAPTERS_NO_CHAIN_LIKELIER = "CoV-RAG w/o chain, two adapters, likelier answer"
 TWO_ADAPTERS_NO_CHAIN_COMBINED = "CoV-RAG w/o chain, two adapters, weighed answer"
 TWO_ADAPTERS_NO_CHAIN_NEXT = "CoV-RAG w/o chain, two adapters, the next passages, likelier answer"
+TWO_ADAPTERS_NO_CHAIN_BLOCKS = "CoV-RAG w/o chain, two adapters, ten blocks of passages"
 
 # Query expansion: a second search for every question, without a verifier.
 EXPANSION = "RAG trained, every query expanded by guesses"
