@@ -259,10 +259,11 @@ def balance(examples: Sequence[Example], size: int) -> list[Example]:
     for _, group in groupby(shuffled, key=_set_and_wording):
         members = list(group)
         true = [example for example in members if example.is_true]
-        revised = [e for e in members if not e.is_true and e.revised_question]
-        unrevised = [e for e in members if not e.is_true and not e.revised_question]
+        false = [example for example in members if not example.is_true]
+        revised = [example for example in false if example.revised_question]
+        unrevised = [example for example in false if not example.revised_question]
         share = round(size * len(members) / len(examples))
-        half = min(len(true), len(revised) + len(unrevised), share // 2)
+        half = min(len(true), len(false), share // 2)
         n_revised = min(len(revised), max(half // 2, half - len(unrevised)))
         n_unrevised = half - n_revised
         chosen += true[:half] + revised[:n_revised] + unrevised[:n_unrevised]

@@ -367,6 +367,12 @@ def test_the_size_of_a_mixture(d2, mixture, n_answers, n_verdicts):
         assert counts == {"answer": n_answers, "verify": n_verdicts}
 
 
+def test_the_papers_mixture_takes_the_place_of_the_other_half_only(d2):
+    chosen = LABELLED[:2] * 10  # 20 verdicts, of which 4 fit into the size of D
+    samples = synthesis.make_samples([d2], chosen, "paper", "shared")
+    assert len(samples["cov"]) == len(samples["rag"])
+
+
 @pytest.mark.parametrize("mixture", synthesis.MIXTURES)
 def test_plain_retrieval_learns_all_answers_in_every_mixture(d2, mixture):
     samples = synthesis.make_samples([d2], LABELLED, mixture, "shared")
