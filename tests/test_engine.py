@@ -389,6 +389,22 @@ def test_an_unknown_value_is_an_error(tiny_folder, name, value):
 
 
 @pytest.mark.parametrize(
+    "name, value",
+    [
+        ("quantize", "nf4"),
+        ("quantize", "none"),
+        ("verdicts", "forced"),
+        ("verdicts", "free"),
+        ("layout", "paper"),
+        ("layout", "shared"),
+    ],
+)
+def test_every_documented_value_is_accepted(tiny_folder, name, value):
+    settings = config.Model(**{"model": str(tiny_folder), name: value})
+    assert load_engine(settings).settings == settings
+
+
+@pytest.mark.parametrize(
     "execution, message", [("graph", "'graph' needs CUDA"), ("fast", "'fast' is not known")]
 )
 def test_an_execution_that_is_not_possible_is_an_error(tiny_folder, execution, message):
