@@ -122,7 +122,7 @@ def test_lines_fit_a_terminal_of_80_columns(folder, scripted_run, capsys, monkey
         (["{folder}", "who?", "--model", "./missing"], "there is no model './missing'"),
         (["{folder}", "who?", "--model", "endpoint:x"], "OPENAI_API_KEY"),
         (["{folder}", "who?", "--system", "CoV"], "system 'CoV' is not known"),
-        ([], "required: FOLDER"),
+        ([], "required: FOLDER (covrag ask --help"),
     ],
 )
 def test_a_mistake_ends_in_one_sentence(words, part, folder, tmp_path, capsys, monkeypatch):

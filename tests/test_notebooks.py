@@ -426,7 +426,7 @@ def test_the_usage_without_a_word_names_every_command(name, monkeypatch, capsys)
     assert name in capsys.readouterr().out
 
 
-@pytest.fixture(params=[("n_question", "3"), ("k", "five")])
+@pytest.fixture(params=[("n_question", "3"), ("k", "five"), ("systems", "RAG,RAGG")])
 def refused(request, notebook, papermill_calls, capsys):
     """The status and the message of a command with a wrong parameter."""
     name, value = request.param

@@ -21,8 +21,9 @@ from covrag_lite.commands.messages import (
     fail,
     is_caused,
 )
-from covrag_lite.config import ROOT, ParameterError, from_notebook
+from covrag_lite.config import ROOT, Config, from_notebook
 from covrag_lite.loader import need
+from covrag_lite.systems import find_system
 
 # A notebook reads its parameters with one of these functions: line in a cell -> its module.
 READERS = {
@@ -93,9 +94,17 @@ def check_parameters(notebook: Path, options: dict[str, Any], command_name: str)
         read_parameters = from_notebook
         if modules[0] != "covrag_lite.config":
             read_parameters = need(modules[0]).from_notebook
-        read_parameters(values)
-    except ParameterError as error:
+        parameters = read_parameters(values)
+        if isinstance(parameters, Config):
+            check_systems(parameters)
+    except ValueError as error:
         fail(command_name, str(error))
+
+
+def check_systems(config: Config) -> None:
+    """Raise an error if a parameter names a system that does not exist."""
+    for name in (*config.chain.systems, *config.related.related_systems):
+        find_system(name)
 
 
 def is_reader(line: str, text: str) -> bool:
