@@ -28,6 +28,7 @@ from covrag_lite.check import check
 from covrag_lite.commands import engine, html
 from covrag_lite.commands import notebook as runner
 from covrag_lite.config import ROOT, Config, ParameterError, from_notebook
+from covrag_lite.engine import progress
 from covrag_lite.runs import recorded
 from covrag_lite.tables import find_table, load_basis
 
@@ -591,10 +592,10 @@ def test_the_bar_of_a_cell_is_shown_at_the_end_of_papermills_bar(text, shown):
     assert client.nb_man.pbar.shown == shown
 
 
-def test_the_clock_of_papermills_bar_runs_while_a_cell_runs(monkeypatch):
+def test_the_clock_of_a_bar_runs_while_its_step_takes_long(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Mock(isatty=lambda: True))
     drawn = Event()
-    with engine.ticking(Mock(refresh=drawn.set), seconds=0.001):
+    with progress.ticking(Mock(refresh=drawn.set), seconds=0.001):
         assert drawn.wait(5)
 
 
