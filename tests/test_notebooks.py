@@ -5,6 +5,7 @@ run in this process, without a kernel.
 """
 
 import ast
+import errno
 import json
 import re
 import shlex
@@ -533,6 +534,22 @@ def unwritable(notebook, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         runner.run_notebook([notebook, str(tmp_path / "file" / "out.ipynb")], "papermill")
     return ended.value.code, capsys.readouterr().err
+
+
+def test_a_full_disk_during_a_run_names_the_copy(notebook, monkeypatch, capsys, tmp_path):
+    run_and_fail(notebook, monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
+    copy = tmp_path / "runs" / "executed" / "table2.ipynb"
+    assert capsys.readouterr().err.startswith(f"covrag table2: {copy}: No space left on device")
+
+
+def test_a_full_disk_after_a_run_names_the_copy(notebook, papermill_calls, monkeypatch, capsys):
+    def write(*paths):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runner, "write_output_path", write)
+    with pytest.raises(SystemExit):
+        runner.run_notebook([notebook], "covrag table2")
+    assert "table2.ipynb: No space left on device" in capsys.readouterr().err
 
 
 def test_a_copy_that_cannot_be_written_ends_with_status_2(unwritable):

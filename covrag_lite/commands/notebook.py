@@ -135,6 +135,10 @@ def execute(
 
     try:
         command.main(args=list(words), prog_name=command_name, standalone_mode=False)
+        if running.stat().st_size:
+            write_output_path(running, output)
+            running.replace(output)
+            print(f"executed copy: {output}", file=sys.stderr)
     except click.ClickException as error:  # such as an unknown option
         error.show()
         sys.exit(error.exit_code)
@@ -145,13 +149,11 @@ def execute(
             raise
         fail(command_name, f"{error.evalue}\n({traceback_place})", status=1)
     except OSError as error:
+        if error.filename is None and error.strerror:  # such as a full disk: papermill writes
+            error.filename = str(output)
         fail(command_name, f"{describe_error(error)} ({describe_failed(running, output)})")
     except (KeyboardInterrupt, click.Abort):
         fail(command_name, f"interrupted ({describe_failed(running, output)})", INTERRUPTED_STATUS)
-    if running.stat().st_size:
-        write_output_path(running, output)
-        running.replace(output)
-        print(f"executed copy: {output}", file=sys.stderr)
 
 
 def describe_failed(running: Path, output: Path) -> str:
