@@ -1,8 +1,11 @@
 """The commands for own folders, `covrag ask` and `covrag eval`, and messages after mistakes."""
 
 import csv
+import errno
 import io
+import os
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ScriptedModel
@@ -122,7 +125,7 @@ def test_lines_fit_a_terminal_of_80_columns(folder, scripted_run, capsys, monkey
         (["{folder}", "who?", "--model", "./missing"], "there is no model './missing'"),
         (["{folder}", "who?", "--model", "endpoint:x"], "OPENAI_API_KEY"),
         (["{folder}", "who?", "--system", "CoV"], "system 'CoV' is not known"),
-        ([], "required: FOLDER"),
+        ([], "required: FOLDER (covrag ask --help"),
     ],
 )
 def test_a_mistake_ends_in_one_sentence(words, part, folder, tmp_path, capsys, monkeypatch):
@@ -241,6 +244,18 @@ def test_eval_writes_every_answer_and_the_tables(folder, scripted_run, tmp_path,
     ]
     assert (place / "table2.md").exists()
     assert "Step by step: covrag browse mine" in capsys.readouterr().out
+
+
+def test_eval_on_a_full_disk_names_the_file(folder, scripted_run, monkeypatch, capsys):
+    def replace(path, target):
+        if target.name == "answers.csv":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        os.replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    status, errors = status_and_errors(capsys, evaluate.main, str(folder), "--systems", "CoV-RAG")
+    assert status == 2
+    assert "answers.csv: No space left on device, so this file was not written" in errors
 
 
 def test_eval_uses_only_the_first_questions(folder, scripted_run, tmp_path):

@@ -175,7 +175,7 @@ LATIN = "question,answer\nWho?,Ada\nWhere?,Orléans\n".encode("latin-1")
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"question;answer\na;b\n", "questions.csv, line 1: no column answer and question"),
+        (b"question;answer\na;b\n", "questions.csv, line 1: no columns answer and question"),
         (b"question,answer\nWho?,Ada\nWhere?,\n", "questions.csv, line 3: missing answers"),
         (b"question,answer\n", "questions.csv is empty"),
         (LATIN, "questions.csv, line 3: not UTF-8; save the file in that encoding"),
@@ -202,6 +202,13 @@ def test_a_document_that_cannot_be_read_is_named(folder, name, data, sentence):
     (folder / name).write_bytes(data)
     with pytest.raises(ValueError, match=sentence):
         load_passages(own(folder))
+
+
+def test_a_damaged_pdf_is_described_by_one_sentence(folder, caplog):
+    (folder / "cut.pdf").write_bytes(b"not a pdf")
+    with pytest.raises(ValueError, match="cannot be read as PDF"):
+        load_passages(own(folder))
+    assert caplog.get_records("call") == []
 
 
 def test_two_passages_with_the_same_id_are_named_with_both_lines(tmp_path):

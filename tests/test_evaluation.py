@@ -69,8 +69,8 @@ def test_a_run_without_questions_says_which_file_is_missing(config, resources):
 
 
 def test_an_unknown_system_stops_before_anything_runs(config, resources, questions, scripted):
-    with pytest.raises(ValueError, match="system 'GPT-9' is not known; use some of closed-book"):
-        evaluate.run(config.change(systems=(RAG, "GPT-9")), resources, questions)
+    with pytest.raises(ValueError, match="system 'Cov-RAG' is not known; did you mean 'CoV-RAG'"):
+        evaluate.run(config.change(systems=(RAG, "Cov-RAG")), resources, questions)
     assert scripted.asked == []
 
 

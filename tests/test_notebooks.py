@@ -5,6 +5,7 @@ run in this process, without a kernel.
 """
 
 import ast
+import errno
 import json
 import re
 import shlex
@@ -28,6 +29,7 @@ from covrag_lite.check import check
 from covrag_lite.commands import engine, html
 from covrag_lite.commands import notebook as runner
 from covrag_lite.config import ROOT, Config, ParameterError, from_notebook
+from covrag_lite.engine import progress
 from covrag_lite.runs import recorded
 from covrag_lite.tables import find_table, load_basis
 
@@ -426,7 +428,7 @@ def test_the_usage_without_a_word_names_every_command(name, monkeypatch, capsys)
     assert name in capsys.readouterr().out
 
 
-@pytest.fixture(params=[("n_question", "3"), ("k", "five")])
+@pytest.fixture(params=[("n_question", "3"), ("k", "five"), ("systems", "RAG,RAGG")])
 def refused(request, notebook, papermill_calls, capsys):
     """The status and the message of a command with a wrong parameter."""
     name, value = request.param
@@ -534,6 +536,22 @@ def unwritable(notebook, tmp_path, capsys):
     return ended.value.code, capsys.readouterr().err
 
 
+def test_a_full_disk_during_a_run_names_the_copy(notebook, monkeypatch, capsys, tmp_path):
+    run_and_fail(notebook, monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
+    copy = tmp_path / "runs" / "executed" / "table2.ipynb"
+    assert capsys.readouterr().err.startswith(f"covrag table2: {copy}: No space left on device")
+
+
+def test_a_full_disk_after_a_run_names_the_copy(notebook, papermill_calls, monkeypatch, capsys):
+    def write(*paths):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runner, "write_output_path", write)
+    with pytest.raises(SystemExit):
+        runner.run_notebook([notebook], "covrag table2")
+    assert "table2.ipynb: No space left on device" in capsys.readouterr().err
+
+
 def test_a_copy_that_cannot_be_written_ends_with_status_2(unwritable):
     status, _ = unwritable
     assert status == 2
@@ -591,10 +609,10 @@ def test_the_bar_of_a_cell_is_shown_at_the_end_of_papermills_bar(text, shown):
     assert client.nb_man.pbar.shown == shown
 
 
-def test_the_clock_of_papermills_bar_runs_while_a_cell_runs(monkeypatch):
+def test_the_clock_of_a_bar_runs_while_its_step_takes_long(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Mock(isatty=lambda: True))
     drawn = Event()
-    with engine.ticking(Mock(refresh=drawn.set), seconds=0.001):
+    with progress.ticking(Mock(refresh=drawn.set), seconds=0.001):
         assert drawn.wait(5)
 
 

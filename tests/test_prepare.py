@@ -325,6 +325,12 @@ def test_on_a_cpu_batches_do_not_depend_on_memory(network, monkeypatch):
     assert count_fitting_tokens(network, "cpu") == batch_plan.CPU_TOKENS
 
 
+def test_on_a_cpu_a_killed_run_loses_at_most_eight_long_prompts():
+    lengths = {str(number): 1000 for number in range(50)}  # five passages of a hundred words
+    batches = batch_plan.plan_batches(lengths, 40, batch_plan.CPU_TOKENS)
+    assert max(map(len, batches)) <= 8
+
+
 # The common prefix.
 
 PREFIX = "the same words for all of them " * 4

@@ -1,6 +1,8 @@
 """What a run reports: cost, progress, and a prediction as HTML."""
 
+import io
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -84,6 +86,21 @@ def test_no_line_pretends_that_an_interrupted_loop_ended(no_notebook, capsys):
         for _ in track(range(10), "answer", "batch", total=10):
             raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
+
+
+def test_the_clock_of_a_long_first_step_runs_in_a_terminal(no_notebook, monkeypatch):
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", screen)
+
+    def slow():
+        deadline = time.monotonic() + 10
+        while "00:01" not in screen.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield 1
+
+    list(track(slow(), "answer", "batch", total=1))
+    assert "00:01" in screen.getvalue()
 
 
 @pytest.fixture

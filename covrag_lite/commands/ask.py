@@ -40,7 +40,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     own_folder.add_options(parser)
     parser.add_argument(
-        "question", nargs="*", metavar="QUESTION", help="without it, a prompt stays open"
+        "question",
+        nargs="*",
+        default=[],  # without a default, argparse calls it required
+        metavar="QUESTION",
+        help="without it, a prompt stays open",
     )
     parser.add_argument(
         "--system",

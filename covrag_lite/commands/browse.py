@@ -27,7 +27,9 @@ PLACES = ("figures", "results", "runs")  # folders of the clone that contain run
 PREFERRED = ("table2", "claim")  # tables whose predictions are shown, if a folder has several
 DOCUMENT = """<!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><title>{title}</title></head>
+<head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width">
+<style>:root {{ --browse-height: max(420px, calc(100vh - 165px)); }}</style></head>
 <body>
 {page}
 </body>

@@ -6,19 +6,15 @@ ends with the bar of the running cell, such as "answer: 3/12 batch, 00:30 left".
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
 from typing import Any
 
 from nbformat import NotebookNode
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
 from papermill.log import logger
-from tqdm import tqdm
 from traitlets.config import Config
 
-from covrag_lite.engine.progress import TEXT_BARS
+from covrag_lite.engine.progress import TEXT_BARS, ticking
 
 NAME = "covrag"
 # Without its own key, a kernel warns that other users of this machine could read along.
@@ -72,26 +68,6 @@ class NotebookEngine(NBClientEngine):
         nb_man.pbar.bar_format = BAR
         with ticking(nb_man.pbar):
             return client.execute()
-
-
-@contextmanager
-def ticking(bar: tqdm, seconds: float = 1.0) -> Iterator[None]:
-    """Draw a bar again every second in a terminal, so that its clock shows that a cell runs."""
-    stopped = Event()
-
-    def tick() -> None:
-        while not stopped.wait(seconds):
-            bar.refresh()
-
-    clock = Thread(target=tick, daemon=True)
-    if sys.stderr.isatty():
-        clock.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        if clock.is_alive():
-            clock.join()
 
 
 def register() -> str:

@@ -21,8 +21,9 @@ from covrag_lite.commands.messages import (
     fail,
     is_caused,
 )
-from covrag_lite.config import ROOT, ParameterError, from_notebook
+from covrag_lite.config import ROOT, Config, from_notebook
 from covrag_lite.loader import need
+from covrag_lite.systems import find_system
 
 # A notebook reads its parameters with one of these functions: line in a cell -> its module.
 READERS = {
@@ -93,9 +94,17 @@ def check_parameters(notebook: Path, options: dict[str, Any], command_name: str)
         read_parameters = from_notebook
         if modules[0] != "covrag_lite.config":
             read_parameters = need(modules[0]).from_notebook
-        read_parameters(values)
-    except ParameterError as error:
+        parameters = read_parameters(values)
+        if isinstance(parameters, Config):
+            check_systems(parameters)
+    except ValueError as error:
         fail(command_name, str(error))
+
+
+def check_systems(config: Config) -> None:
+    """Raise an error if a parameter names a system that does not exist."""
+    for name in (*config.chain.systems, *config.related.related_systems):
+        find_system(name)
 
 
 def is_reader(line: str, text: str) -> bool:
@@ -126,6 +135,10 @@ def execute(
 
     try:
         command.main(args=list(words), prog_name=command_name, standalone_mode=False)
+        if running.stat().st_size:
+            write_output_path(running, output)
+            running.replace(output)
+            print(f"executed copy: {output}", file=sys.stderr)
     except click.ClickException as error:  # such as an unknown option
         error.show()
         sys.exit(error.exit_code)
@@ -136,13 +149,11 @@ def execute(
             raise
         fail(command_name, f"{error.evalue}\n({traceback_place})", status=1)
     except OSError as error:
+        if error.filename is None and error.strerror:  # such as a full disk: papermill writes
+            error.filename = str(output)
         fail(command_name, f"{describe_error(error)} ({describe_failed(running, output)})")
     except (KeyboardInterrupt, click.Abort):
         fail(command_name, f"interrupted ({describe_failed(running, output)})", INTERRUPTED_STATUS)
-    if running.stat().st_size:
-        write_output_path(running, output)
-        running.replace(output)
-        print(f"executed copy: {output}", file=sys.stderr)
 
 
 def describe_failed(running: Path, output: Path) -> str:

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
+import logging
 import re
 import time
 import warnings
@@ -164,6 +165,7 @@ def read_pdf(path: Path) -> list[tuple[str, str]]:
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
 
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it writes a line per repaired mistake
     pages = []
     try:
         every_page = show_progress(PdfReader(path).pages, f"read {path.name}", "page")

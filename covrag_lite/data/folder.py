@@ -80,7 +80,7 @@ def passages(config: Config) -> list[Passage]:
     if not loaded:
         ends = ", ".join(documents.ENDS)
         has_none = f"{folder} has neither corpus.jsonl nor documents ({ends}) with text"
-        raise DataMissing(f"{has_none}; add some, or set corpus")
+        raise DataMissing(f"{has_none}; add some, or set the parameter corpus")
     return loaded
 
 

@@ -50,8 +50,8 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict]]:
     try:
         missing = {"question", "answer"} - set(rows.fieldnames or ())
         if missing:
-            columns = " and ".join(sorted(missing))
-            raise ValueError(f"{path}, line 1: no column {columns}; separate columns by commas")
+            columns = f"column{'s' * (len(missing) > 1)} {' and '.join(sorted(missing))}"
+            raise ValueError(f"{path}, line 1: no {columns}; separate columns by commas")
         for row in rows:
             yield rows.line_num, to_question(row, f"{path.stem}-{rows.line_num}")
     except csv.Error as error:

@@ -4,6 +4,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 
 from tqdm import std
 from tqdm.auto import tqdm
@@ -33,7 +35,10 @@ def track(
     is_text = "ipykernel" in sys.modules and bool(os.environ.get(TEXT_BARS))
     new_bar = std.tqdm if is_text else tqdm
     form = TEXT_BAR if is_text else {}
-    with new_bar(desc=what, unit=unit, total=total, initial=done, disable=is_hidden, **form) as bar:
+    with (
+        new_bar(desc=what, unit=unit, total=total, initial=done, disable=is_hidden, **form) as bar,
+        ticking(bar),
+    ):
         for item in iterable:
             yield item
             n_items += 1
@@ -45,6 +50,26 @@ def track(
         seconds = time.perf_counter() - start
         ending = f", {state()}" if state else ""
         print(f"{what}: {n_items} × {unit} in {seconds:.0f} s{ending}", file=sys.stderr)
+
+
+@contextmanager
+def ticking(bar: std.tqdm, seconds: float = 1.0) -> Iterator[None]:
+    """Draw a bar again every second in a terminal: its clock shows that a long step runs."""
+    stopped = Event()
+
+    def tick() -> None:
+        while not stopped.wait(seconds):
+            bar.refresh()
+
+    clock = Thread(target=tick, daemon=True)
+    if sys.stderr.isatty():
+        clock.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        if clock.is_alive():
+            clock.join()
 
 
 def is_watched() -> bool:

@@ -3,6 +3,7 @@
 A new system is one function over `method.Tools` and one entry here. Plug-ins register theirs.
 """
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -195,7 +196,9 @@ def find_system(name: str) -> System:
     """Return the entry of that name."""
     systems = all_systems()
     if name not in systems:
-        raise ValueError(f"system {name!r} is not known; use some of {', '.join(systems)}")
+        nearest = difflib.get_close_matches(name, systems, n=1, cutoff=0)[0]
+        rules = "names are in covrag_lite/systems; if one has a comma, separate all by semicolons"
+        raise ValueError(f"system {name!r} is not known; did you mean {nearest!r}? ({rules})")
     return systems[name]
 
 

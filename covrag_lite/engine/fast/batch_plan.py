@@ -8,7 +8,7 @@ from covrag_lite.engine.devices import free_memory
 from covrag_lite.engine.fast.sizes import head_size
 
 # Tokens per batch. More gives hardly any speed, and a killed run loses its current batch.
-CPU_TOKENS = 16384
+CPU_TOKENS = 8192  # a minute or two on two slow cores: the progress moves often enough
 CUDA_TOKENS = 2**19
 # The store of the decoding steps, relative to what a first batch takes: later shapes differ.
 SPARE = 1.25
