@@ -18,6 +18,7 @@ from covrag_lite.commands.messages import Parser, plain_messages
 from covrag_lite.commands.screen import paragraph, table
 from covrag_lite.config import Chain, Config
 from covrag_lite.data import load_questions
+from covrag_lite.files import write_text
 from covrag_lite.parameters import typed
 from covrag_lite.records import Prediction, Question
 from covrag_lite.runs.recorded import save_run
@@ -76,7 +77,7 @@ def evaluate_folder(options: argparse.Namespace) -> str:
     run = save_run(place, TABLE, {"": predictions}, config, resources.model, seconds, data)
     find_table(TABLE).build(predictions, run).save(place)
     rows = answers.answer_table(predictions)
-    rows.to_csv(place / "answers.csv", index=False)
+    write_text(place / "answers.csv", rows.to_csv(index=False, lineterminator="\n"))
     return summarise(predictions, rows, place, name)
 
 
