@@ -274,6 +274,12 @@ def test_an_endless_redirect_is_a_sentence():
     assert refusal({"/": redirect("")}) == "it redirects more than 5 times"
 
 
+def test_after_five_redirects_no_further_page_is_requested():
+    with serve({"/": redirect("")}) as site:
+        Crawler().fetch([site.url()])
+    assert site.paths.count("/") == 6
+
+
 # robots.txt
 
 
