@@ -337,6 +337,10 @@ def test_with_a_failing_robots_txt_nothing_is_allowed():
     assert "status 503" in refusal(robots() | {"/robots.txt": status(503)})
 
 
+def test_with_a_robots_txt_that_is_asked_for_too_often_nothing_is_allowed():
+    assert "status 429" in refusal(robots() | {"/robots.txt": status(429)})
+
+
 def test_with_a_silent_robots_txt_nothing_is_allowed():
     assert "(TimeoutError)" in refusal(robots() | {"/robots.txt": silent}, TOTAL=0.4)
 

@@ -22,6 +22,9 @@ from covrag_lite.tables.comparisons.pairs import COMPARISONS
 
 SUMMARY = "Replicate the paper on one backbone with one command that can be stopped and run again."
 
+# Errors whose message is enough, next to this package's own ones.
+EXPECTED = (ValueError, OSError, MemoryError, ModuleNotFoundError, FloatingPointError)
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
@@ -57,7 +60,11 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.error(f"stages {names} are not known; use some of {', '.join(stages.STAGES)}")
     try:
         run(options, wanted)
-    except (ValueError, OSError, MemoryError) as error:
+    except KeyboardInterrupt:
+        sys.exit(f"{parser.prog}: interrupted; the same command continues")
+    except Exception as error:
+        if not (isinstance(error, EXPECTED) or type(error).__module__.startswith("covrag_lite.")):
+            raise
         sys.exit(f"{parser.prog}: {error}")
 
 
