@@ -45,6 +45,13 @@ def explained(path: Path) -> Iterator[None]:
         raise OSError(number, sentence, str(path)) from error
 
 
+def describe_error(error: Exception) -> str:
+    """Return the message of an error on one line; a file's error begins with its path."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def find_errno(error: Exception) -> int | None:
     """Return the system's number of an error; libraries in Rust only quote it in their message."""
     if isinstance(error, OSError):
