@@ -8,6 +8,8 @@ import gzip
 import json
 import lzma
 import os
+import re
+import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +18,13 @@ from typing import BinaryIO
 
 CURES = {
     errno.ENOSPC: "free some disk space and run again",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f) and run again",
     errno.EDQUOT: "free some disk space and run again",
     errno.EACCES: "make the folder writable, or choose another one",
     errno.EPERM: "make the folder writable, or choose another one",
     errno.EROFS: "make the folder writable, or choose another one",
 }
+RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # of safetensors and tokenizers
 
 
 class RecordDamaged(ValueError):
@@ -28,27 +32,73 @@ class RecordDamaged(ValueError):
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file in the same folder; it takes the place of `path` at the end.
+def explained(path: Path) -> Iterator[None]:
+    """Turn the error of a full or read-only disk into one sentence that names `path`."""
+    try:
+        yield
+    except Exception as error:
+        number = find_errno(error)
+        cure = CURES.get(number)
+        if cure is None:
+            raise
+        sentence = f"{os.strerror(number)}, so this file was not written; {cure}"
+        raise OSError(number, sentence, str(path)) from error
+
+
+def describe_error(error: Exception) -> str:
+    """Return the message of an error on one line; a file's error begins with its path."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def find_errno(error: Exception) -> int | None:
+    """Return the system's number of an error; libraries in Rust only quote it in their message."""
+    if isinstance(error, OSError):
+        return error.errno
+    quoted = RUST_ERROR.search(str(error))
+    return int(quoted[1]) if quoted else None
+
+
+@contextmanager
+def replacing_path(path: Path) -> Iterator[Path]:
+    """Give a path in the same folder, whose file takes the place of `path` at the end.
 
     After an error the old file stays, and the temporary one is removed.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with explained(path):
         try:
-            with open(unfinished, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
+            yield unfinished
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        cure = CURES.get(error.errno)
-        if cure is None:
-            raise
-        sentence = f"{error.strerror}, so this file was not written; {cure}"
-        raise OSError(error.errno, sentence, str(path)) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file in the same folder; it takes the place of `path` at the end."""
+    with replacing_path(path) as unfinished, open(unfinished, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def building_folder(folder: Path) -> Iterator[Path]:
+    """Give an empty folder that gets the name `folder` at the end, unless that exists by then.
+
+    After an error nothing of it is left.
+    """
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    with explained(folder):
+        try:
+            unfinished.mkdir(parents=True)
+            yield unfinished
+            if not folder.exists():  # another process may have been faster
+                unfinished.rename(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

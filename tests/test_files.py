@@ -6,12 +6,27 @@ import lzma
 import multiprocessing
 import os
 import random
+import resource
 import time
 
 import pytest
+import torch
+from matplotlib import pyplot
+from safetensors.torch import save_file
 
 from covrag_lite import files
-from covrag_lite.files import RecordDamaged, read_json, read_rows, replacing, write_text
+from covrag_lite.files import (
+    RecordDamaged,
+    building_folder,
+    read_json,
+    read_rows,
+    replacing,
+    replacing_path,
+    write_text,
+)
+from covrag_lite.records import Sample
+from covrag_lite.tables.pictures import save_picture
+from covrag_lite.training.sample_files import save_samples
 
 
 @pytest.fixture
@@ -66,6 +81,88 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path):
         writer.kill()
         writer.join()
         assert path.read_text() in ("a" * 300_000, "b" * 300_000)
+
+
+def test_two_processes_may_write_the_same_file_at_once(file):
+    with replacing(file) as unfinished:
+        unfinished.write(b"a")
+        other = multiprocessing.get_context("fork").Process(target=write_text, args=(file, "b"))
+        other.start()
+        other.join()
+        assert file.read_text() == "b"
+    assert file.read_text() == "a"
+    assert names(file) == ["table.md"]
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_place(file, monkeypatch):
+    synced = []
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: synced.append(file.read_text()))
+    write_text(file, "new")
+    assert synced == ["old"]
+
+
+@pytest.fixture
+def small_files():
+    """No file may be longer than a thousand bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def draw(path):
+    figure, axes = pyplot.subplots()
+    axes.plot([0, 1, 0])
+    save_picture(figure, path)
+    pyplot.close(figure)
+
+
+def write_checkpoint(path):
+    with replacing_path(path) as unfinished:
+        save_file({"weights": torch.zeros(1000)}, unfinished)
+
+
+WRITERS = {
+    "a text": lambda path: write_text(path, "new" * 1000),
+    "a picture": draw,
+    "a checkpoint": write_checkpoint,  # its library is written in Rust and raises its own error
+    "samples": lambda path: save_samples(
+        path, [Sample(str(i), "answer", str(i * i), ()) for i in range(400)]
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_file_that_does_not_fit_is_named_and_the_old_one_stays(file, small_files, write):
+    with pytest.raises(OSError, match="File too large, so this file was not written") as caught:
+        write(file)
+    assert caught.value.filename == str(file)
+    assert file.read_text() == "old"
+    assert names(file) == ["table.md"]
+
+
+def test_a_folder_that_does_not_fit_leaves_nothing(tmp_path, small_files):
+    with pytest.raises(OSError, match="File too large") as caught:
+        with building_folder(tmp_path / "model") as unfinished:
+            write_text(unfinished / "config.json", "{}")
+            save_file({"weights": torch.zeros(1000)}, unfinished / "model.safetensors")
+    assert caught.value.filename == str(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_gets_its_name_when_it_is_complete(tmp_path):
+    with building_folder(tmp_path / "model") as unfinished:
+        (unfinished / "config.json").touch()
+        assert not (tmp_path / "model").exists()
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["config.json"]
+
+
+def test_a_folder_that_another_process_has_made_is_kept(tmp_path):
+    with building_folder(tmp_path / "model"):
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "theirs").touch()
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["theirs"]
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The journal loses no work: incomplete lines, full disks and killed processes."""
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -78,14 +79,35 @@ def test_a_line_that_is_no_journal_line_is_an_error_with_its_number(path):
         Journal(path)
 
 
-@pytest.mark.parametrize("write", [lambda path: Journal(path), lambda path: add_b(path)])
-def test_a_journal_waits_until_no_other_process_writes(path, write, monkeypatch):
-    Journal(path)
-    locked = []
-    lock = "covrag_lite.engine.journal.fcntl.flock"
-    monkeypatch.setattr(lock, lambda file, kind: locked.append(kind))
-    write(path)
-    assert set(locked) == {2}  # LOCK_EX
+def wait_for_lock(path, use):
+    """Run `use` in a process while this one has the lock; return the file before and after."""
+    with open(path, "ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        process = multiprocessing.get_context("fork").Process(target=use)
+        process.start()
+        process.join(0.3)
+        is_waiting = process.is_alive()
+        while_locked = path.read_bytes()
+        fcntl.flock(file, fcntl.LOCK_UN)
+        process.join(10)
+    assert process.exitcode == 0
+    return is_waiting, while_locked, path.read_bytes()
+
+
+def test_a_text_is_appended_only_while_no_other_process_writes(path):
+    journal = Journal(path)
+    waits, before, after = wait_for_lock(path, lambda: journal.add("answer", {"k": "t"}))
+    assert waits
+    assert before == b""
+    assert json.loads(after)["text"] == "t"
+
+
+def test_a_journal_is_opened_only_while_no_other_process_writes(path):
+    path.parent.mkdir()
+    path.write_bytes(b'{"key": ')  # the other process is in the middle of this line
+    waits, while_locked, _ = wait_for_lock(path, lambda: Journal(path))
+    assert waits
+    assert while_locked == b'{"key": '
 
 
 def test_a_text_is_not_appended_to_the_incomplete_line_of_a_killed_process(path):

@@ -10,6 +10,7 @@ from conftest import write_jsonl
 
 from covrag_lite.config import Config
 from covrag_lite.data import load_questions
+from covrag_lite.engine.endpoint import EndpointError
 from covrag_lite.engine.task_model import TaskModel
 from covrag_lite.replication import __main__ as command
 from covrag_lite.replication import stages
@@ -131,6 +132,39 @@ def test_a_mistake_ends_the_command_before_anything_is_written(words, sentence, 
     with pytest.raises(SystemExit, match=sentence):
         command.main([*words.split(), "-p", "runs", str(tmp_path)])
     assert not list(tmp_path.iterdir())
+
+
+WORLD_WORDS = ["smollm2-135m-world", "--stages", "data"]
+
+
+@pytest.mark.parametrize(
+    "error, sentence",
+    [
+        (OSError(28, "disk full", "/runs/plan.json"), "^pytest: /runs/plan.json: disk full$"),
+        (FloatingPointError("the loss is nan"), "^pytest: the loss is nan$"),
+        (EndpointError("no answer"), "^pytest: no answer$"),
+        (KeyboardInterrupt(), "^pytest: interrupted; the same command continues$"),
+    ],
+)
+def test_what_stops_a_replication_is_one_sentence(error, sentence, monkeypatch):
+    def fail(*words):
+        raise error
+
+    monkeypatch.setattr("sys.argv", ["pytest"])
+    monkeypatch.setattr(command, "run", fail)
+    with pytest.raises(SystemExit, match=sentence):
+        command.main(WORLD_WORDS)
+
+
+def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
+    monkeypatch.setattr(command, "run", lambda *words: {}["missing"])
+    with pytest.raises(KeyError):
+        command.main(WORLD_WORDS)
+
+
+def test_the_module_calls_itself_as_it_was_typed(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/x/replication/__main__.py"])
+    assert command.build_parser().prog == "python -m covrag_lite.replication"
 
 
 def test_an_adapter_without_its_samples_names_the_stage_that_makes_them(tmp_path):

@@ -458,6 +458,22 @@ def ours_and_theirs(request, monkeypatch):
     return ours, losses_and_grad(trainee, row)
 
 
+@pytest.mark.parametrize(
+    "family, changes",
+    [
+        ("Llama", {"hidden_act": "gelu"}),
+        ("Mistral", {"sliding_window": 8}),
+        ("Qwen2", {"sliding_window": 8, "use_sliding_window": True}),
+    ],
+)
+def test_other_activations_and_sliding_windows_are_no_layers_of_ours(family, changes):
+    network = build_network(family)
+    assert has_known_layers(network)
+    for name, value in changes.items():
+        setattr(network.config, name, value)
+    assert not has_known_layers(network)
+
+
 def test_our_layers_have_the_losses_of_autograd(ours_and_theirs):
     ours, (expected, _) = ours_and_theirs
     for losses, _ in ours.values():

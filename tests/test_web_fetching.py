@@ -113,10 +113,17 @@ def test_a_redirect_to_a_private_address_is_refused(redirecting, target):
     assert "/secret" not in redirecting.paths
 
 
-@pytest.mark.parametrize("target", ["file:///x", "javascript:alert(1)", "http://[broken/"])
-def test_a_redirect_to_no_page_is_refused(redirecting, target):
+@pytest.mark.parametrize(
+    "target, reason",
+    [
+        ("file:///x", "UnsupportedProtocol"),
+        ("javascript:alert(1)", "InvalidURL"),
+        ("http://[broken/", "its host has no address"),
+    ],
+)
+def test_a_redirect_to_no_page_is_refused(redirecting, target, reason):
     redirecting.target = target
-    with pytest.raises(PageError, match="could not be fetched|its host has no address"):
+    with pytest.raises(PageError, match=reason):
         get(redirecting.url())
 
 
@@ -274,6 +281,12 @@ def test_an_endless_redirect_is_a_sentence():
     assert refusal({"/": redirect("")}) == "it redirects more than 5 times"
 
 
+def test_after_five_redirects_no_further_page_is_requested():
+    with serve({"/": redirect("")}) as site:
+        Crawler().fetch([site.url()])
+    assert site.paths.count("/") == 6
+
+
 # robots.txt
 
 
@@ -329,6 +342,10 @@ def test_without_a_robots_txt_everything_is_allowed():
 
 def test_with_a_failing_robots_txt_nothing_is_allowed():
     assert "status 503" in refusal(robots() | {"/robots.txt": status(503)})
+
+
+def test_with_a_robots_txt_that_is_asked_for_too_often_nothing_is_allowed():
+    assert "status 429" in refusal(robots() | {"/robots.txt": status(429)})
 
 
 def test_with_a_silent_robots_txt_nothing_is_allowed():

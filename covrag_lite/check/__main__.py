@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from covrag_lite.check import check
-from covrag_lite.files import RecordDamaged
+from covrag_lite.files import RecordDamaged, describe_error
 from covrag_lite.runs.recorded import find
 from covrag_lite.tables import all_tables
 
@@ -24,7 +24,7 @@ def main(words: Sequence[str] | None = None) -> None:
         report = check(write=options.write or options.rebuild, rebuild=options.rebuild)
         n_scored = sum(run.table in all_tables() for run in find())
     except (RecordDamaged, OSError) as error:
-        sys.exit(f"check: {error}")
+        sys.exit(f"check: {describe_error(error)}")
     n_differences = len(report.differences)
     result = f"{n_differences} differences" if n_differences else "every number follows"
     for line in [*report.notes, *report.differences]:

@@ -77,7 +77,7 @@ def evaluate_folder(options: argparse.Namespace) -> str:
     run = save_run(place, TABLE, {"": predictions}, config, resources.model, seconds, data)
     find_table(TABLE).build(predictions, run).save(place)
     rows = answers.answer_table(predictions)
-    write_text(place / "answers.csv", rows.to_csv(index=False))
+    write_text(place / "answers.csv", rows.to_csv(index=False, lineterminator="\n"))
     return summarise(predictions, rows, place, name)
 
 

@@ -5,7 +5,6 @@ the base model, and a model card that is filled from recorded runs. `hf upload` 
 """
 
 import argparse
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from covrag_lite.commands.messages import Parser, plain_messages
 from covrag_lite.commands.model_card import build_card, find_base
 from covrag_lite.config import resolve
 from covrag_lite.engine.weights import MODELS, convert_gguf, fetch, find_model, hash_weights
-from covrag_lite.files import read_json, write_bytes, write_json, write_text
+from covrag_lite.files import building_folder, read_json, write_bytes, write_json, write_text
 
 PROG = "covrag export"
 CONFIG = "adapter_config.json"
@@ -83,15 +82,12 @@ def export(adapter: Path, out: Path, base: str = "", data_licence: str = "") -> 
     model = find_recorded_model(adapter) or base
     base_id, _, revision = find_base(model, base).id.partition("@")
     settings |= {"base_model_name_or_path": base_id, "revision": revision or None}
-    unfinished = out.with_name(f".{out.name}.part")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    write_json(unfinished / CONFIG, settings)
-    write_bytes(unfinished / WEIGHTS, (adapter / WEIGHTS).read_bytes())
-    has_chat = save_tokenizer(model, unfinished)
-    card = build_card(adapter, model, base, data_licence, has_chat)
-    write_text(unfinished / "README.md", card)
-    unfinished.rename(out)
+    with building_folder(out) as unfinished:
+        write_json(unfinished / CONFIG, settings)
+        write_bytes(unfinished / WEIGHTS, (adapter / WEIGHTS).read_bytes())
+        has_chat = save_tokenizer(model, unfinished)
+        card = build_card(adapter, model, base, data_licence, has_chat)
+        write_text(unfinished / "README.md", card)
 
 
 def find_recorded_model(adapter: Path) -> str:

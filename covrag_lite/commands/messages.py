@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from covrag_lite.files import describe_error
+
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 130  # as a shell reports Ctrl-C
 # Errors that a user can cause.
@@ -45,13 +47,6 @@ def is_caused(error_name: str) -> bool:
     """Return whether a user can cause an error of this name, so that its message is enough."""
     kind = getattr(builtins, error_name, Exception)
     return error_name in CAUSED_NAMES or issubclass(kind, CAUSED)
-
-
-def describe_error(error: Exception) -> str:
-    """Return the message of an error on one line; a file's error begins with its path."""
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from covrag_lite.files import explained
+
 
 def key_of(**depends_on: object) -> str:
     """Return the journal key of a text: a hash of everything that the text depends on."""
@@ -49,8 +51,10 @@ class Journal:
     def __init__(self, path: Path):
         self.path = path
         self.texts: dict[str, str] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for number, line in enumerate(self._read_lines(), 1):
+        with explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = self._read_lines()
+        for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
                 self.texts.setdefault(record["key"], record["text"])

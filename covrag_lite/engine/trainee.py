@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import torch
 from peft import PeftModel, get_peft_model_state_dict
+from peft.utils import CONFIG_NAME
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -16,6 +18,7 @@ from covrag_lite.engine.interface import Learn, PackedRow
 from covrag_lite.engine.journal import key_of
 from covrag_lite.engine.lora import MasterWeights
 from covrag_lite.engine.loss_scale import LossScale
+from covrag_lite.files import explained, replacing_path, write_text
 from covrag_lite.records import Sample, digest
 
 # What happens to a layer's results between the forward and the backward pass.
@@ -106,19 +109,23 @@ class AdapterTrainee:
             return json.loads(file.metadata()["rows"])
 
     def save(self, out: Path, rows: list[dict]) -> None:
-        """Write the losses, and then the checkpoint in one move, so that it is never incomplete."""
+        """Write the losses, and then the checkpoint, so that it is never incomplete."""
         out.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame(rows).to_csv(out / "losses.csv", index=False)
-        new = out / "checkpoint.new"
-        save_file(self.tensors, new, metadata={"key": self.key, "rows": json.dumps(rows)})
-        new.replace(out / "checkpoint.safetensors")
+        write_text(out / "losses.csv", pd.DataFrame(rows).to_csv(index=False))
+        with replacing_path(out / "checkpoint.safetensors") as new:
+            save_file(self.tensors, new, metadata={"key": self.key, "rows": json.dumps(rows)})
 
     def save_adapter(self, out: Path, base: str) -> None:
         """Write the adapter for peft, with the name of its base model and no local path."""
+        out.mkdir(parents=True, exist_ok=True)
         settings = self.adapted.peft_config["default"]
         settings.base_model_name_or_path = base
         settings.inference_mode = True
-        settings.save_pretrained(out)
         weights = get_peft_model_state_dict(self.adapted, save_embedding_layers=False)
         contiguous = {name: weight.contiguous() for name, weight in weights.items()}
-        save_file(contiguous, out / "adapter_model.safetensors", metadata={"format": "pt"})
+        with replacing_path(out / "adapter_model.safetensors") as new:
+            save_file(contiguous, new, metadata={"format": "pt"})
+        # Last, because an adapter is complete if it has this file.
+        with explained(out / CONFIG_NAME), TemporaryDirectory(dir=out) as folder:
+            settings.save_pretrained(folder)
+            Path(folder, CONFIG_NAME).replace(out / CONFIG_NAME)

@@ -8,7 +8,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from covrag_lite import config
+from covrag_lite.files import building_folder
 from covrag_lite.loader import need
 
 if TYPE_CHECKING:
@@ -231,11 +231,7 @@ def convert_gguf(file: Path, fingerprint: str) -> Path:
             quantization_config=dequantised,
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
-    network.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    try:
-        unfinished.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(unfinished)
+    with building_folder(folder) as unfinished:
+        network.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
     return folder

@@ -14,18 +14,24 @@ import sys
 from collections.abc import Sequence
 
 from covrag_lite.engine import load_engine
+from covrag_lite.files import describe_error
 from covrag_lite.parameters import typed
 from covrag_lite.replication import forecast, stages
 from covrag_lite.replication.plan import Plan, load_plans
 from covrag_lite.systems.names import COV_RAG, RAG_TRAINED
 from covrag_lite.tables.comparisons.pairs import COMPARISONS
 
+PROG = "python -m covrag_lite.replication"
 SUMMARY = "Replicate the paper on one backbone with one command that can be stopped and run again."
+
+# Errors whose message is enough, next to this package's own ones.
+EXPECTED = (ValueError, OSError, MemoryError, ModuleNotFoundError, FloatingPointError)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
-    parser = argparse.ArgumentParser(description=SUMMARY)
+    prog = PROG if sys.argv[0].endswith("__main__.py") else None  # argparse would say __main__.py
+    parser = argparse.ArgumentParser(prog, description=SUMMARY)
     about_backbone = "a name in replication.toml, a hub id, a local folder or a .gguf file"
     parser.add_argument("backbone", help=about_backbone)
     parser.add_argument(
@@ -57,8 +63,12 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.error(f"stages {names} are not known; use some of {', '.join(stages.STAGES)}")
     try:
         run(options, wanted)
-    except (ValueError, OSError, MemoryError) as error:
-        sys.exit(f"{parser.prog}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(f"{parser.prog}: interrupted; the same command continues")
+    except Exception as error:
+        if not (isinstance(error, EXPECTED) or type(error).__module__.startswith("covrag_lite.")):
+            raise
+        sys.exit(f"{parser.prog}: {describe_error(error)}")
 
 
 def run(options: argparse.Namespace, wanted: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.config import Config
 from covrag_lite.data import load_passages, load_questions
+from covrag_lite.files import write_bytes
 from covrag_lite.records import Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.systems import names
@@ -79,7 +80,7 @@ def save_ids(path: Path, questions: Sequence[Question]) -> None:
     for question in questions:
         ids.setdefault(question.dataset, []).append(question.id)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress(json.dumps(ids).encode()))
+    write_bytes(path, lzma.compress(json.dumps(ids).encode()))
 
 
 def load_ids(path: Path) -> Ids:

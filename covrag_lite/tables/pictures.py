@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from covrag_lite.files import write_bytes
+
 if TYPE_CHECKING:  # other modules refer to these types through this one
     from IPython.display import Image
     from matplotlib.axes import Axes
@@ -39,9 +41,13 @@ def save_picture(figure: "Figure", path: Path) -> "Figure":
     from PIL import Image
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    image = Image.open(path).convert("RGB")
-    image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)  # a third of the bytes
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=110, metadata={"Software": None})
+    image = Image.open(drawn).convert("RGB")
+    packed = io.BytesIO()
+    # A third of the bytes.
+    image.quantize(256, dither=Image.Dither.NONE).save(packed, "png", optimize=True)
+    write_bytes(path, packed.getvalue())
     return figure
 
 

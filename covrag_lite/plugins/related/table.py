@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.files import write_bytes, write_text
 from covrag_lite.plugins.related.answer_quality import (
     CITATION_PRECISION,
     CITATION_RECALL,
@@ -52,8 +53,8 @@ def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame
     entailment = used[ENTAILMENT]
     qualities = measure_qualities(predictions, entailment, used[EVALUATOR])
     text = qualities.to_csv(index=False, lineterminator="\n")
-    run.file("qualities.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-    costs.to_csv(run.file("costs.csv"), index=False, lineterminator="\n")
+    write_bytes(run.file("qualities.csv.gz"), gzip.compress(text.encode(), mtime=0))
+    write_text(run.file("costs.csv"), costs.to_csv(index=False, lineterminator="\n"))
     validation = entailment["validation"][0]
     run.manifest["notes"] = [
         "Citations are the [n] marks that an answer writes. Entailment is judged by our own proxy "
