@@ -120,17 +120,18 @@ def probabilities_of(
     """
     expected: dict[str, float] = {}
     for slot, chances in zip(slots, probabilities):
+        if not chances:  # there was only one choice
+            continue
         if slot.choices == JUDGMENTS:
             expected["true"] = chances[JUDGMENTS.index("true")]
         elif slot.choices == QUOTES:
-            if chances:
-                expected["empty"] = chances[QUOTES.index(EMPTY_QUOTES)]
+            expected["empty"] = chances[QUOTES.index(EMPTY_QUOTES)]
         elif not slot.digit:
             # A score that begins with 1 has no decimals whose probabilities could be asked for. Its
             # expectation is P(1), a lower bound.
             leading_zero, leading_one = chances
             expected[slot.name] = leading_one
-        elif chances:
+        else:
             mean_digit = sum(digit * chance for digit, chance in enumerate(chances))
             expected[slot.name] += leading_zero * 0.1**slot.digit * mean_digit
     return {name: float(f"{value:.6g}") for name, value in expected.items()}
