@@ -1,9 +1,9 @@
 """Speed of answering: our batches against other engines on the same prompts, and two rounds.
 
 "plain" is `generate` of transformers on the network as transformers, peft and bitsandbytes load it;
-"vllm" is vLLM. "rounds" measures the cost of CoV-RAG relative to RAG. Each row is written as soon
-as it is measured. results/speed-*/inference.continuous*.json also has transformers' continuous
-batching.
+"vllm" is vLLM; "llama.cpp" is its server on a CPU, without an adapter. "rounds" measures the cost
+of CoV-RAG relative to RAG. Each row is written as soon as it is measured.
+results/speed-*/inference.continuous*.json also has transformers' continuous batching.
 
     python -m benchmarks.inference --parts plain rounds --out inference.json
 """
@@ -34,7 +34,7 @@ from covrag_lite.runs.manifest import find_commit
 from covrag_lite.systems import evaluate
 from covrag_lite.systems.names import COV_RAG, RAG_TRAINED
 
-PARTS = ("plain", "rounds", "vllm")
+PARTS = ("plain", "rounds", "vllm", "llama.cpp")
 DEFAULT_PARTS = ("plain", "rounds")
 TIME_LIMIT = 300.0  # seconds after which a part starts no new row
 WARM_UP_PROMPTS = 32  # of another engine's first round, which is not timed
@@ -74,7 +74,8 @@ def benchmark(
         if part == "rounds":
             time_rounds(rows, config, search, questions)
         else:
-            model = load_engine(config.model).with_adapter("cov")
+            has_adapter = config.model.adapters != "none"
+            model = load_engine(config.model).with_adapter("cov" if has_adapter else "")
             name, other = load_other_engine(part, model)
             compare_engines(rows, Workload(config, search, questions), model, name, other)
     return frames
@@ -84,6 +85,10 @@ def load_other_engine(part: str, model: LocalEngine) -> tuple[str, OtherEngine]:
     """Return the name of a part's rows, and the engine that it measures."""
     if part == "plain":
         return "generate", GenerateEngine(model)
+    if part == "llama.cpp":
+        from benchmarks.llama_cpp import LlamaCppEngine
+
+        return part, LlamaCppEngine(model)
     from benchmarks.vllm_engine import VllmEngine
 
     return "vLLM", VllmEngine(model)
@@ -149,14 +154,17 @@ def time_texts(
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Return one engine's row and its texts; a first round, for setup, is not timed."""
     write = partial(write_texts, engine, stage, limit=limit)
+    cpu_seconds = engine.cpu_seconds if isinstance(engine, OtherEngine) else time.process_time
     start = time.perf_counter()
     warm_up(engine, write, stage_prompts)
     ready = time.perf_counter()
+    cpu_ready = cpu_seconds()
     texts = write(stage_prompts)
     seconds = time.perf_counter() - ready
     row = {
         "per_second": len(stage_prompts) / seconds,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds() - cpu_ready,  # hardly depends on what else is running
         "n": len(stage_prompts),
         "first_s": ready - start,
     }

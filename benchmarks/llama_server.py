@@ -2,7 +2,7 @@
 
     python -m benchmarks.llama_server model.gguf --port 8080
 
-`LlamaServer` starts and stops such a process, for tests and for the comparison in llama_cpp.py.
+`LlamaServer` starts and stops such a process, for tests and for the comparison in `llama_cpp`.
 """
 
 import argparse

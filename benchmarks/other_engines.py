@@ -3,6 +3,7 @@
 Its verdicts are free, not forced into the schema.
 """
 
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -61,6 +62,10 @@ class OtherEngine(LocalEngine):
     ) -> list[Completion]:
         """Write free verdicts."""
         return self.complete(prompts, FREE_VERDICT_TOKENS + max_tokens)
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the engine has taken so far."""
+        return time.process_time()
 
     def forget(self) -> None:
         """Drop cached prompts before a measurement."""

@@ -213,9 +213,8 @@ class Tools:
     search: Search  # queries -> k passages each
     answer: Answer
     verify: Verify = cannot_verify
-    search_deeper: Search = (
-        cannot_search_deeper  # queries -> the k passages after those of `search`
-    )
+    # queries -> the k passages after those of `search`
+    search_deeper: Search = cannot_search_deeper
     write_from_question: Write = cannot_write
     likelihoods: Likelihoods = unknown_likelihoods
     sigma: Sigma = by_revision

@@ -9,7 +9,8 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -50,7 +51,7 @@ def train(
     """
     encoded = encode(samples, model)
     steps = plan_steps(encoded, settings)
-    packs = [pack for step in steps for pack in step]
+    packs = list(chain.from_iterable(steps))
     shape = common_shape(packs, encoded, settings.pack_tokens)
     weights = task_weights(encoded, len(steps), settings.epochs)
 
@@ -62,11 +63,10 @@ def train(
 
         def build_rows(number: int) -> list[PackedRow]:
             """Return the packed rows of a step; none after the last step."""
-            if number == len(steps):
-                return []
+            of_step = steps[number] if number < len(steps) else []
             return [
-                lay_out([encoded[i] for i in pack], weights, model.device, padded_to)
-                for pack in steps[number]
+                lay_out([encoded[i] for i in chosen], weights, model.device, padded_to)
+                for chosen in of_step
             ]
 
         def state() -> str:
@@ -81,7 +81,7 @@ def train(
             sums = take_step(learn, packed_rows, trainee, lr)
             packed_rows = build_rows(number + 1)  # prepare the next step while the GPU is busy
             losses = mean_losses(number + 1, sums)
-            n_tokens = sum(len(encoded[i].ids) for pack in steps[number] for i in pack)
+            n_tokens = sum(len(encoded[i].ids) for i in chain.from_iterable(steps[number]))
             seconds = time.perf_counter() - start
             row = {"step": number + 1, **losses, "tokens": n_tokens, "seconds": seconds, "lr": lr}
             rows.append(row)
@@ -294,6 +294,50 @@ def common_shape(packs: Sequence[Pack], encoded: Sequence[Encoded], pack_tokens:
     return RowShape(pack_tokens, max(n_sequences), targets, longest)
 
 
+@dataclass
+class Row:
+    """The samples of one row, as lists that `lay_out` turns into tensors."""
+
+    # One value per token:
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    # Where sequences begin and end:
+    ends: list[int] = field(default_factory=lambda: [0])
+    # One value per target token:
+    target_positions: list[int] = field(default_factory=list)  # in the row: where it is predicted
+    labels: list[int] = field(default_factory=list)
+    tasks: list[int] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+
+    def add_sequence(self, ids: Sequence[int]) -> None:
+        """Add tokens that attend only to each other."""
+        self.ids += ids
+        self.positions += range(len(ids))  # each sequence starts at 0, as without packing
+        self.ends.append(len(self.ids))
+
+    def add_sample(self, sample: Encoded, weight: float) -> None:
+        """Add a sample with its targets; `weight` is its task's."""
+        first = len(self.ids) + sample.start - 1  # a token is predicted at the position before it
+        self.target_positions += range(first, first + sample.n_targets)
+        self.labels += sample.ids[sample.start :]
+        self.tasks += [sample.task] * sample.n_targets
+        relative_weights = sample.relative_weights or (1.0,) * sample.n_targets
+        self.weights += [weight * relative for relative in relative_weights]
+        self.add_sequence(sample.ids)
+
+    def pad(self, shape: RowShape) -> None:
+        """Fill the row to a shape: with sequences without targets, and targets without weight."""
+        while len(self.ids) < shape.tokens:
+            n_tokens = min(shape.longest, shape.tokens - len(self.ids))
+            self.add_sequence([0] * n_tokens)
+        self.ends += [len(self.ids)] * (shape.sequences + 1 - len(self.ends))
+        n_unused = shape.targets - len(self.labels)
+        self.target_positions += [0] * n_unused
+        self.labels += [0] * n_unused
+        self.tasks += [-1] * n_unused
+        self.weights += [0.0] * n_unused
+
+
 def lay_out(
     samples: Sequence[Encoded],
     weights: Sequence[float],
@@ -301,54 +345,25 @@ def lay_out(
     shape: RowShape | None = None,
 ) -> PackedRow:
     """Return samples as one row of tensors; `weights` are those of `task_weights`."""
-    # Of all tokens:
-    ids: list[int] = []
-    positions: list[int] = []
-    ends = [0]  # where sequences begin and end
-    # Of the target tokens:
-    positions_before: list[int] = []  # in the row: where each is predicted
-    labels: list[int] = []
-    tasks: list[int] = []
-    loss_weights: list[float] = []
-
+    row = Row()
     for sample in samples:
-        first = len(ids) + sample.start - 1  # a token is predicted at the position before it
-        positions_before += range(first, first + sample.n_targets)
-        labels += sample.ids[sample.start :]
-        tasks += [sample.task] * sample.n_targets
-        relative_weights = sample.relative_weights or (1.0,) * sample.n_targets
-        loss_weights += [weights[sample.task] * weight for weight in relative_weights]
-        ids += sample.ids
-        positions += range(len(sample.ids))  # each sample starts at 0, as without packing
-        ends.append(len(ids))
+        row.add_sample(sample, weights[sample.task])
     longest = max(len(sample.ids) for sample in samples)
-
     if shape:
+        row.pad(shape)
         longest = shape.longest
-        while len(ids) < shape.tokens:  # padding: additional sequences without targets
-            n_tokens = min(longest, shape.tokens - len(ids))
-            ids += [0] * n_tokens
-            positions += range(n_tokens)
-            ends.append(len(ids))
-        ends += [len(ids)] * (shape.sequences + 1 - len(ends))
-        n_unused = shape.targets - len(labels)
-        positions_before += [0] * n_unused
-        labels += [0] * n_unused
-        tasks += [-1] * n_unused
-        loss_weights += [0.0] * n_unused
 
     def tensor(values: list, dtype: torch.dtype = torch.long) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
     return {
-        "input_ids": tensor([ids]),  # (1, tokens)
-        "position_ids": tensor([positions]),  # (1, tokens)
-        "sequence_ends": tensor(ends, torch.int32),  # (sequences + 1)
+        "input_ids": tensor([row.ids]),  # (1, tokens)
+        "position_ids": tensor([row.positions]),  # (1, tokens)
+        "sequence_ends": tensor(row.ends, torch.int32),  # (sequences + 1)
         "longest_sequence": longest,
-        "target_positions": tensor(
-            positions_before
-        ),  # (targets); the next three have the same shape
-        "labels": tensor(labels),
-        "tasks": tensor(tasks),
-        "weights": tensor(loss_weights, torch.float32),
+        # The rest has the shape (targets).
+        "target_positions": tensor(row.target_positions),
+        "labels": tensor(row.labels),
+        "tasks": tensor(row.tasks),
+        "weights": tensor(row.weights, torch.float32),
     }

@@ -408,11 +408,16 @@ def make_d2(
     n_questions = sum(len(source.questions) for source in sources)
     chosen = balance(annotated, round(verify_share * n_questions))
     if not chosen:
-        n_right = sum(example.is_true for example in annotated)
-        raise ValueError(
-            f"D2' is empty: {n_right} of the seed models' {len(annotated)} answers are right, but "
-            "both right and wrong answers are needed; raise n_train_questions or epochs"
-        )
+        raise ValueError(explain_empty(annotated))
     n_failed = sum(len(failed) for failed in failures)
     n_revised = sum(len(by_question) for by_question in candidates)
     return D2(annotated, chosen, n_failed, n_revised, forms)
+
+
+def explain_empty(annotated: Sequence[Example]) -> str:
+    """Return the sentence that says why no example can be learnt."""
+    n_right = sum(example.is_true for example in annotated)
+    return (
+        f"D2' is empty: {n_right} of the seed models' {len(annotated)} answers are right, but "
+        "both right and wrong answers are needed; raise n_train_questions or epochs"
+    )

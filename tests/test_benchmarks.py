@@ -107,6 +107,16 @@ def test_an_engine_that_is_not_installed_says_so_in_every_stage(
     assert frame.failure["two rounds, vLLM"] == error
 
 
+def test_llama_cpp_is_not_compared_with_an_adapter(model):
+    with pytest.raises(ValueError, match="has only the base model; use --adapters none"):
+        inference.load_other_engine("llama.cpp", model)
+
+
+def test_the_cpu_time_of_an_engine_is_measured(settings, model, questions, passages):
+    frame = compare_engines("plain", settings, model, questions, passages)
+    assert (frame.cpu_seconds > 0).all()
+
+
 def test_the_cost_of_a_layout_is_relative_to_one_round_of_rag():
     rows = {"RAG trained, paper layout": {"seconds": 2.0}, "CoV-RAG, paper layout": {"seconds": 5}}
     assert inference.build_table(rows).times_rag.tolist() == [1.0, 2.5]

@@ -25,7 +25,7 @@ from covrag_lite.tables import (
 )
 from covrag_lite.tables.accuracy_picture import build_title, plot_accuracy
 from covrag_lite.tables.comparisons import picture
-from covrag_lite.tables.paper_comparison import REAL, SEED
+from covrag_lite.tables.paper_comparison import COMPLETE_SEED, REAL
 from covrag_lite.tables.speed import plots
 
 EMBEDDED = ROOT / "figures" / "embedded"
@@ -79,7 +79,7 @@ def test_the_picture_of_the_comparisons_is_the_committed_one(tmp_path):
 
 
 def test_the_picture_of_table_2_is_the_committed_one(tmp_path):
-    run = find_run(RESULTS / SEED, "table2")
+    run = find_run(RESULTS / COMPLETE_SEED, "table2")
     long = pd.read_csv(run.file("csv"))
     draw = partial(plot_accuracy, long, build_title("table2", run.config, long))
     assert count_differing_pixels(draw, run.file("png"), tmp_path) <= FEW_PIXELS

@@ -122,7 +122,7 @@ def test_a_card_has_no_path_of_a_data_folder(tmp_path):
 
 def test_the_licence_of_a_folder_is_the_one_that_is_given_or_a_blank_to_fill_in(tmp_path):
     adapter = with_manifest(tmp_path, data="/home/someone/secret")
-    assert model_card.UNKNOWN in model_card.build_card(adapter, "smollm2-135m")
+    assert model_card.NOT_RECORDED in model_card.build_card(adapter, "smollm2-135m")
     card = model_card.build_card(adapter, "smollm2-135m", data_licence="CC0-1.0")
     assert "| training data | CC0-1.0 |" in card
 

@@ -13,7 +13,7 @@ from covrag_lite.tables import accuracy, paper_comparison, table2, table4
 from covrag_lite.tables.accuracy import COLUMNS
 from covrag_lite.tables.comparisons.pairs import POOLED, TWO_PLAIN_READERS
 from covrag_lite.tables.labels import label_of, label_of_comparison
-from covrag_lite.tables.paper_comparison import REAL, SEED, load_rows, next_to_paper
+from covrag_lite.tables.paper_comparison import COMPLETE_SEED, REAL, load_rows, next_to_paper
 
 # The main comparisons whose two systems the toy runs.
 COMPARED = (
@@ -36,7 +36,7 @@ def record_table(root, table, systems, papers):
                 value = first_value + place if metric == "normalised" else 0
                 about = (table, dataset, system, "toy", metric, 400)
                 rows.append((*about, value, value - 5, value + 5, of_paper))
-    folder = root / "results" / SEED
+    folder = root / "results" / COMPLETE_SEED
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows, columns=COLUMNS).to_csv(folder / f"{table}.csv", index=False)
     facts = {}

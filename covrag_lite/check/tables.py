@@ -32,7 +32,7 @@ from covrag_lite.tables.table import Table
 
 EMBEDDED = Path("figures", "embedded")
 PICTURED = Path("results", lesson.RECORDS["table2"], "table2")  # in the picture of the method
-SEED = "seed-"  # how the folder of one training run begins
+SEED_FOLDER = "seed-"  # how the folder of one training run begins
 
 Tables = Mapping[Path, Table]  # by their places under the root: folder and name
 
@@ -56,8 +56,8 @@ class Together:
     def add(self, run: Recorded, root: Path, predictions: object) -> bool:
         """Add a run, unless its table shows it alone; return whether it was added."""
         folder = run.folder.relative_to(root)
-        seed = folder.name.removeprefix(SEED)
-        if run.table == "claim" and folder.name.startswith(SEED):
+        seed = folder.name.removeprefix(SEED_FOLDER)
+        if run.table == "claim" and folder.name.startswith(SEED_FOLDER):
             self.seeds.setdefault(folder.parent, {})[seed] = to_frame(predictions)
             return True
         if run.table == "mixture":

@@ -121,8 +121,7 @@ def summarise(predictions: Sequence[Prediction], rows: pd.DataFrame, place: Path
         table(("system", "right"), counts, (3, 1)),
         f"Answers of {label_of(shown)}:\n\n{answers.show_answers(rows, shown)}",
         paragraph(
-            "An answer is right if it contains a gold answer; case, punctuation and articles do "
-            "not count."
+            "An answer is right if it contains a gold answer; case and punctuation do not count."
         ),
         f"All answers:  {place / 'answers.csv'}\n"
         f"Tables:       {place / (TABLE + '.md')}\n"

@@ -30,10 +30,11 @@ TASKS = {
     "scores: its verdict is a revised question, or none",
     "rewrite": "rewrites a question before the first search (the baseline Start-Revise)",
 }
-TABLES = ("claim", "table2")  # recorded runs of whole systems; of two equal ones, the last
+# Recorded runs of whole systems; of two equal ones, the last.
+RECORDED_TABLES = ("claim", "table2")
 # The names that the hub has for licences.
 LICENCE_IDS = {"Apache-2.0": "apache-2.0", "Llama 2": "llama2", "Llama 3.1": "llama3.1"}
-UNKNOWN = "not recorded: fill this in before you publish the adapter"
+NOT_RECORDED = "not recorded: fill this in before you publish the adapter"
 QUESTION = "Who wrote Emma?"
 PASSAGES = (Passage("1", "Emma", "Emma is a novel by Jane Austen, published in 1815."),)
 
@@ -98,7 +99,7 @@ def describe_data(manifest: dict) -> tuple[str, str]:
         described = ", ".join(f"{name} ({entries[name].id})" for name in used)
         return described, "; ".join(f"{name}: {entries[name].licence}" for name in used)
     sets = ", ".join(name for name in names if names != ALL)
-    return f"a folder with question sets{': ' if sets else ''}{sets}", UNKNOWN
+    return f"a folder with question sets{': ' if sets else ''}{sets}", NOT_RECORDED
 
 
 def describe_use(name: str, manifest: dict, has_chat: bool) -> dict[str, object]:
@@ -160,6 +161,8 @@ def describe_accuracy(adapter: Path) -> str:
         if system == RAG or adapter.name in find_system(system).adapters:
             systems.append(system)
     sets = ", ".join(SET_LABELS.get(name, name) for name in frame.dataset.unique())
+    if run.config.data.data == "world":
+        sets = f"{sets}, all about covrag_lite's fictional world, not about real things"
     lines = [
         "Share of answers that contain a gold answer (case and punctuation do not count), with its",
         f"95 % interval, from covrag_lite's recorded run `{describe_place(run)}`. Test questions:",
@@ -189,9 +192,9 @@ def find_run(adapter: Path) -> Recorded | None:
     runs = []
     # A replication has its tables next to its folder of adapters.
     for run in [*find(ROOT), *find_in(adapter.parent.parent)]:
-        if run.table in TABLES and run.manifest["adapters"].get(adapter.name) == weights:
+        if run.table in RECORDED_TABLES and run.manifest["adapters"].get(adapter.name) == weights:
             runs.append(run)
-    return max(runs, key=lambda run: (run.n, TABLES.index(run.table)), default=None)
+    return max(runs, key=lambda run: (run.n, RECORDED_TABLES.index(run.table)), default=None)
 
 
 def describe_place(run: Recorded) -> str:

@@ -26,7 +26,7 @@ from covrag_lite.loader import need
 from covrag_lite.systems import find_system
 
 # A notebook reads its parameters with one of these functions: line in a cell -> its module.
-READERS = {
+PARAMETER_READERS = {
     "from covrag_lite.config import": "covrag_lite.config",
     "from benchmarks.options import": "benchmarks.options",
 }
@@ -87,7 +87,11 @@ def check_parameters(notebook: Path, options: dict[str, Any], command_name: str)
     if not values:
         return
     text = notebook.read_text(encoding="utf-8")
-    modules = [module for line, module in READERS.items() if line in text and is_reader(line, text)]
+    modules = [
+        module
+        for line, module in PARAMETER_READERS.items()
+        if line in text and is_reader(line, text)
+    ]
     if not modules:  # a notebook of another project, or one with parameters of its own
         return
     try:

@@ -28,7 +28,7 @@ PASSAGE_LENGTH = 700  # characters of a passage at most: about a hundred words
 LINE_LENGTH = 50_000
 WORTH_KEEPING = 2.0  # seconds; the passages of a folder that takes longer to read are kept
 LONG = 100  # documents, or pages of a PDF, from which there is a progress bar
-READERS = ("semantic-text-splitter", "pypdf")  # packages that passages depend on
+READER_PACKAGES = ("semantic-text-splitter", "pypdf")  # packages that passages depend on
 
 # Of an HTML page: elements without text to read, and those that begin a new paragraph.
 UNREAD = {"script", "style", "template", "noscript", "svg"}
@@ -77,7 +77,7 @@ def list_documents(folder: Path) -> list[Path]:
 def hash_files(files: Sequence[Path]) -> str:
     """Return a hash that changes with any document, and with the code that reads them."""
     content = hashlib.sha256(Path(__file__).read_bytes())
-    for package in READERS:
+    for package in READER_PACKAGES:
         content.update(importlib.metadata.version(package).encode())
     for file in files:
         status = file.stat()

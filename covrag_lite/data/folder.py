@@ -10,16 +10,19 @@ of a set, and `train_<set>.jsonl` the training questions. `validation_<set>.json
 without it a tenth of the training questions is held out. Rows have `id, question, answers` and
 optionally `gold_passage` (or `gold_passages`), `clean_question` and `kind`. `corpus.jsonl` contains
 the passages, as rows of `id, title, text`. Any set may also be a .csv file.
+
+A training set may have the form of WebGLM-QA: `train_<set>.jsonl` with rows of `question, answer,
+references`, where the answer is long and cites its references as [1], [2] and so on.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import documents
 from covrag_lite.data.missing import DataMissing
-from covrag_lite.data.rows import ENDS, read_rows
+from covrag_lite.data.rows import ENDS, read_jsonl, read_rows
 from covrag_lite.metrics import normalise
 from covrag_lite.records import Passage, Question
 
@@ -45,11 +48,37 @@ def questions(config: Config, split: str, dataset: str) -> list[Question]:
         available = f"{config.data.data} has files of: {names}"
         raise DataMissing(f"there is no {split} file of dataset {dataset!r}; {available}")
     file = files[dataset]
+    if split != "test" and is_cited(file):
+        # Its answers are paragraphs about their own references: no retrieval and no accuracy.
+        return [] if split == "validation" else to_questions(number_cited(file, dataset), dataset)
     rows = []
     for number, row in read_rows(file, ("id", "question", "answers")):
         rows.append((f"{file}, line {number}", row))
     loaded = to_questions(rows, dataset)
     return loaded if has_file else hold_out(loaded, split)
+
+
+def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | None:
+    """Return the numbered rows of a training set in the form of WebGLM-QA; None for other sets."""
+    file = find_files(config, "train").get(dataset)
+    if file is None or not is_cited(file):
+        return None
+    return read_rows(file, ("question", "answer", "references"))
+
+
+def is_cited(file: Path) -> bool:
+    """Return whether the questions of a file have references of their own, as in WebGLM-QA."""
+    if file.suffix == ".csv":
+        return False
+    _, first = next(read_jsonl(file), (0, {}))
+    return isinstance(first, dict) and "references" in first
+
+
+def number_cited(file: Path, dataset: str) -> Iterator[tuple[str, dict]]:
+    """Yield the rows of such a file as those of other sets; the line's number is the id."""
+    for number, row in read_rows(file, ("question", "answer", "references")):
+        as_question = {"id": f"{dataset}-{number}", "answers": [row["answer"]]}
+        yield f"{file}, line {number}", row | as_question
 
 
 def hold_out(every: Sequence[Question], split: str) -> list[Question]:

@@ -11,11 +11,11 @@ from covrag_lite.engine.vocabulary import Vocabulary
 
 # What the messages of CUDA and of a CPU say if memory is exhausted.
 OUT_OF_MEMORY = re.compile("out of memory|not enough memory|can't allocate memory")
-Write = Callable[[Sequence[str]], list]  # completes a batch of prompts
+WriteBatch = Callable[[Sequence[str]], list]  # completes a batch of prompts
 
 
 def write_batch(
-    write: Write, prompts: Sequence[str], vocabulary: Vocabulary, used: Counter
+    write: WriteBatch, prompts: Sequence[str], vocabulary: Vocabulary, used: Counter
 ) -> list[Completion]:
     """Write a batch, in halves if it does not fit into memory, and count its tokens."""
     completions = write_in_halves(write, prompts, used)
@@ -25,7 +25,7 @@ def write_batch(
     return completions
 
 
-def write_in_halves(write: Write, prompts: Sequence[str], used: Counter) -> list:
+def write_in_halves(write: WriteBatch, prompts: Sequence[str], used: Counter) -> list:
     """Apply `write` to a batch, in halves if the whole does not fit into memory."""
     try:
         return write(prompts)

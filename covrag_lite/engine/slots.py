@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from covrag_lite.engine.interface import Schema
-from covrag_lite.oracle import HIGH, LOW
+from covrag_lite.oracle import HIGH, LOW, bias, truthfulness
 from covrag_lite.prompts import EMPTY_QUOTES, JUDGMENTS, OPENING_QUOTE
 
 if TYPE_CHECKING:
@@ -120,17 +120,18 @@ def probabilities_of(
     """
     expected: dict[str, float] = {}
     for slot, chances in zip(slots, probabilities):
+        if not chances:  # there was only one choice
+            continue
         if slot.choices == JUDGMENTS:
             expected["true"] = chances[JUDGMENTS.index("true")]
         elif slot.choices == QUOTES:
-            if chances:
-                expected["empty"] = chances[QUOTES.index(EMPTY_QUOTES)]
+            expected["empty"] = chances[QUOTES.index(EMPTY_QUOTES)]
         elif not slot.digit:
             # A score that begins with 1 has no decimals whose probabilities could be asked for. Its
             # expectation is P(1), a lower bound.
             leading_zero, leading_one = chances
             expected[slot.name] = leading_one
-        elif chances:
+        else:
             mean_digit = sum(digit * chance for digit, chance in enumerate(chances))
             expected[slot.name] += leading_zero * 0.1**slot.digit * mean_digit
     return {name: float(f"{value:.6g}") for name, value in expected.items()}
@@ -145,11 +146,16 @@ def path_of(scores: Sequence[float], judgment: str, quotes: str) -> tuple[str, .
     return (*digits, judgment, quotes)
 
 
+# The oracle's truthfulness and bias for a wrong answer, by whether a passage contains the answer.
+WRONG = {
+    grounded: (truthfulness(False, grounded, repetitive=False), bias(False, grounded))
+    for grounded in (True, False)
+}
 # The choices of frequent verdicts of the oracle, the most frequent first: the first guesses.
 TYPICAL = (
     path_of((HIGH, HIGH, HIGH, HIGH, LOW, HIGH), "true", EMPTY_QUOTES),
-    path_of((LOW, LOW, LOW, 0.45, 0.55, HIGH), "false", OPENING_QUOTE),
-    path_of((LOW, LOW, LOW, 0.15, HIGH, HIGH), "false", OPENING_QUOTE),
+    path_of((LOW, LOW, LOW, *WRONG[True], HIGH), "false", OPENING_QUOTE),
+    path_of((LOW, LOW, LOW, *WRONG[False], HIGH), "false", OPENING_QUOTE),
     path_of((LOW, HIGH, LOW, HIGH, HIGH, HIGH), "true", EMPTY_QUOTES),
 )
 TELLING = 2  # slots that show which of these a verdict resembles: is the first score high or low?

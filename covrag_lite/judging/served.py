@@ -9,7 +9,7 @@ from covrag_lite.engine.endpoint import Endpoint
 from covrag_lite.engine.journal import Journal
 from covrag_lite.engine.task_model import TaskModel
 from covrag_lite.judging.answers import Answers
-from covrag_lite.judging.criteria import CITATIONS, CRITERIA, Scores, build_verdict
+from covrag_lite.judging.criteria import CITATIONS, CRITERIA, CriterionScores, build_verdict
 from covrag_lite.records import Prediction, Question
 
 REPLY_TOKENS = 500  # five scores of four answers take about 190 tokens of JSON, more if indented
@@ -63,7 +63,7 @@ def shuffled(texts: Iterable[str], seed: str) -> list[str]:
 
 def scores_of_answer(
     by_criterion: Mapping[str, list[float]] | None, place: int, cites: bool
-) -> Scores:
+) -> CriterionScores:
     """Return one answer's scores: None for each if the reply did not parse."""
     scores = {}
     for criterion in CRITERIA:

@@ -1,7 +1,7 @@
 """The stages of a replication: what each of them makes, and running those that are not finished.
 
 They build the training data, train the adapters, fit σ on validation questions, test the paper's
-claim on all test questions, and make Tables 2, 4, 5 and 6.
+claim on all test questions, make Tables 2, 4, 5 and 6, and count citations.
 """
 
 import time
@@ -19,11 +19,19 @@ from covrag_lite.records import Passage, Prediction
 from covrag_lite.replication.plan import Plan, refuse_changes, save_plan
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.frame import to_frame
-from covrag_lite.runs.recorded import Parts, find_under, load_or_outcomes, save_run
+from covrag_lite.runs.recorded import (
+    Parts,
+    find_in,
+    find_under,
+    load,
+    load_or_outcomes,
+    save_run,
+)
 from covrag_lite.systems import evaluate, find_system
 from covrag_lite.systems.names import COV_RAG
 from covrag_lite.tables import (
     chain,
+    citations,
     find_table,
     second_answers,
     sigma,
@@ -38,7 +46,7 @@ from covrag_lite.training.sources import load_sources
 
 METHODS = ("rag", "cov", "cov-direct", "rewrite")  # adapters to train, one stage each
 TABLE_STAGES = ("claim", "table2", "table4", "table5", "table6")  # one recorded run each
-STAGES = ("data", *METHODS, "sigma", *TABLE_STAGES)
+STAGES = ("data", *METHODS, "sigma", *TABLE_STAGES, "citations")
 FIRST_SEED = ("rewrite", "table4", "table6")  # stages that only the first seed runs
 
 
@@ -146,6 +154,15 @@ def answer_by_retriever(plan: Plan, config: Config) -> None:
     record(plan, config, "table6", parts, resources, start, data)
 
 
+def count_citations(plan: Plan) -> None:
+    """Count the citations of Table 2's answers; no text is written."""
+    runs = {run.table: run for run in find_in(plan.results)}
+    if "table2" not in runs:
+        raise FileNotFoundError(f"{plan.results} has no Table 2; run the stage table2 first")
+    run = citations.record(runs["table2"], load(runs["table2"]))
+    print(citations.build(citations.load(run), run).save(plan.results))
+
+
 def load_resources(config: Config, passages: Sequence[Passage]) -> evaluate.Resources:
     """Load what systems share; a missing adapter fails now, not after other systems have run."""
     resources = evaluate.load_resources(config, passages)
@@ -195,6 +212,7 @@ def list_all_steps(plan: Plan) -> list[Step]:
     for table in TABLE_STAGES:
         result = plan.results / f"{table}.md"
         steps.append(Step(plan, table, result, partial(run_table, table=table)))
+    steps.append(Step(plan, "citations", plan.results / "citations.md", count_citations))
     return steps
 
 

@@ -27,7 +27,7 @@ WORD = re.compile(r"\w+")
 COPIED = 6  # the first words of a question count as a copy if there are at least this many
 CUT_OFF = re.compile(r'\s*(?:$|[|"\n…]|\.\.)')  # the end of a written text; "|" separates queries
 
-TWICE = "~"  # used as id for the question itself with no word more than twice
+SHORTENED = "~"  # used as id for the question itself with no word more than twice
 INDEXED = 5  # a question is indexed by at most this many words
 
 
@@ -35,7 +35,7 @@ class Hidden(NamedTuple):
     """A text that is replaced by a mark wherever it was copied."""
 
     text: str
-    identity: str  # in the mark: a question's id, TWICE, or "" for the question itself
+    identity: str  # in the mark: a question's id, SHORTENED, or "" for the question itself
     words: list[str]  # in lower case
 
 
@@ -87,7 +87,7 @@ def redact(text: str, question: str, others: Index | None = None) -> str:
 
 def _forms(question: str) -> list[Hidden]:
     """Return the question with no word more than twice, if it differs, and the question itself."""
-    identities = {" ".join(at_most_twice(question)): TWICE}
+    identities = {" ".join(at_most_twice(question)): SHORTENED}
     identities[question] = ""  # replaces the first one if both are the same
     forms = []
     for text, identity in identities.items():
@@ -182,7 +182,7 @@ def restore(text: str, question: str, others: Mapping[str, Question] | None = No
             return question
         if others and identity in others:
             return core(others[identity].question)
-        return " ".join(at_most_twice(question)) if identity == TWICE else ""
+        return " ".join(at_most_twice(question)) if identity == SHORTENED else ""
 
     def spell(match: re.Match) -> str:
         capitals, length, identity, between = match.groups()

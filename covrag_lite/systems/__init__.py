@@ -25,7 +25,7 @@ from covrag_lite.systems.controls import (
 )
 from covrag_lite.systems.expansion import expand_by_answer, expand_by_guesses
 
-Run = Callable[[Sequence[Question], Tools], list[Prediction]]
+RunSystem = Callable[[Sequence[Question], Tools], list[Prediction]]
 Deeper = Callable[[int], Search]  # n -> the same search with n times k passages
 # Adds the tools that only one system uses: tools, settings, deeper searches, the writing model.
 Equip = Callable[[Tools, Config, Deeper, TaskModel], Tools]
@@ -36,7 +36,7 @@ class System:
     """One system, with everything that the rest of the project has to know of it."""
 
     name: str
-    run: Run
+    run: RunSystem
     adapter: str = ""  # the adapter that answers, and verifies unless `verifier` is set; "": none
     verifier: str = ""  # the adapter that verifies, if it is another one
     rewriter: str = ""  # the adapter that writes texts other than answers and verdicts

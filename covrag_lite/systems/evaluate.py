@@ -53,9 +53,8 @@ class Resources:
     search: Search
     model: Engine  # the base model; a system uses it with its own adapter
     journal: Journal
-    deeper: Callable[[int], Search] = (
-        cannot_search_deeper  # n -> the search with n times k passages
-    )
+    # n -> the search with n times k passages
+    deeper: Callable[[int], Search] = cannot_search_deeper
     meter: Meter | None = None  # counts what a system costs
 
 

@@ -16,6 +16,7 @@ TABLES = {
     "sigma": "covrag_lite.tables.sigma",
     "claim": "covrag_lite.tables.comparisons.table",
     "mixture": "covrag_lite.tables.mixture",
+    "citations": "covrag_lite.tables.citations",
 }
 
 

@@ -20,7 +20,7 @@ from covrag_lite.tables.labels import label_of_judge
 
 CRITERIA = ("correctness", "truthfulness")  # those that should follow the gold answer
 CHANCE = 0.5  # the AUROC of scores that know nothing
-HIGH = 0.5  # a score above this counts as "right"
+RIGHT_ABOVE = 0.5  # a score above this counts as "right"
 HEADING = (
     "Each judge's scores compared with the gold answers: does a score above 0.5 mean a right "
     "answer? (chance: an AUROC of 0.50)"
@@ -58,7 +58,7 @@ def measure(judged: pd.DataFrame) -> pd.DataFrame:
         right = part.right.to_numpy(bool)
         score = part.score.to_numpy(float)
         questions = part.id.to_numpy()
-        agreement = clustered_share((score > HIGH) == right, questions)
+        agreement = clustered_share((score > RIGHT_ABOVE) == right, questions)
         area = clustered_auroc(score, right, questions)
         share_right = 100 * right.mean()
         row = {

@@ -29,6 +29,7 @@ from covrag_lite.tables.comparisons.differences import (
     difference,
     facts_by_seed,
     format_comparisons,
+    select_pair,
 )
 from covrag_lite.tables.comparisons.pairs import ALL_SETS, TWO_EXPANDED_READERS
 from covrag_lite.tables.labels import with_labels
@@ -56,12 +57,12 @@ MIXTURE_COMPARISONS = (
     ("paper, first answer", "paper, final answer"),
 )
 
-NOTE = (
+ANSWERABLE_NOTE = (
     f"Answerable: one of BM25's first {DEPTH} passages for the question and its first gold answer "
     "contains a gold answer in whole words. No system could know this. Computed post hoc."
 )
 
-Ids = set[tuple[str, str]]  # set and id of questions
+QuestionIds = set[tuple[str, str]]  # set and id of questions
 
 
 def find_answerable(questions: Sequence[Question], search: Search) -> list[Question]:
@@ -83,9 +84,9 @@ def save_ids(path: Path, questions: Sequence[Question]) -> None:
     write_bytes(path, lzma.compress(json.dumps(ids).encode()))
 
 
-def load_ids(path: Path) -> Ids:
+def load_ids(path: Path) -> QuestionIds:
     """Read the ids that `save_ids` wrote."""
-    ids: Ids = set()
+    ids: QuestionIds = set()
     for dataset, of_set in json.loads(lzma.decompress(path.read_bytes())).items():
         ids |= {(dataset, name) for name in of_set}
     return ids
@@ -94,7 +95,7 @@ def load_ids(path: Path) -> Ids:
 def build(
     frames: Mapping[str, pd.DataFrame],
     arms: Mapping[tuple[str, str], pd.DataFrame],
-    answerable: Ids,
+    answerable: QuestionIds,
 ) -> Table:
     """Build the table from the frames of all seeds and of the mixture's arms."""
     parts = {}
@@ -111,10 +112,10 @@ def build(
         facts |= facts_by_seed(group, table.assign(seeds=table.seed, seed=""))
         rows.append(compared.assign(questions=group))
     facts |= count_facts(next(iter(frames.values())), answerable)
-    return Table("answerable", pd.concat(rows), parts, [NOTE], facts, digits=4)
+    return Table("answerable", pd.concat(rows), parts, [ANSWERABLE_NOTE], facts, digits=4)
 
 
-def select(frame: pd.DataFrame, ids: Ids, keep: bool) -> pd.DataFrame:
+def select(frame: pd.DataFrame, ids: QuestionIds, keep: bool) -> pd.DataFrame:
     """Return the rows of these questions, or those of all others."""
     is_listed = [key in ids for key in zip(frame.dataset, frame.id)]
     return frame[[listed == keep for listed in is_listed]]
@@ -125,10 +126,7 @@ def compare(frames: Mapping[str, pd.DataFrame]) -> list[dict]:
     outcomes = build_outcomes(frames)
     rows = []
     for before, after in COMPARISONS:
-        tables = {}
-        for seed, table in outcomes.items():
-            if before in table and after in table:
-                tables[seed] = table[[before, after]].dropna()
+        tables = select_pair(outcomes, before, after)
         if tables:
             seeds = ", ".join(tables)
             rows.append(difference(before, after, ALL_SETS, seeds, list(tables.values())))
@@ -151,7 +149,7 @@ def compare_mixture(
     return rows
 
 
-def count_facts(frame: pd.DataFrame, answerable: Ids) -> dict[str, str]:
+def count_facts(frame: pd.DataFrame, answerable: QuestionIds) -> dict[str, str]:
     """Return how many questions are answerable, and for how many the first search suffices."""
     questions = frame.drop_duplicates(["dataset", "id"])
     listed = select(questions, answerable, keep=True)

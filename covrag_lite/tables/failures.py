@@ -4,7 +4,7 @@ import pandas as pd
 
 from covrag_lite.systems import names
 from covrag_lite.tables.paired import format_difference
-from covrag_lite.tables.verifier import ALL, count_flagged, split_by
+from covrag_lite.tables.verifier import ALL_FORMS, count_flagged, split_by
 
 KINDS = {  # how tables call a question's obstacle
     "none": "no obstacle",
@@ -15,7 +15,7 @@ KINDS = {  # how tables call a question's obstacle
     "broken wording": "broken wording",
     "two-hop": "needs two passages",
 }
-FAILURES = (ALL, *KINDS)
+FAILURES = (ALL_FORMS, *KINDS)
 
 
 def failure_table(frame: pd.DataFrame, system: str = names.COV_RAG) -> pd.DataFrame:

@@ -46,7 +46,7 @@ ARROWS_RIGHT = ((2.6, 2.96), (6.81, 7.17), (9.47, 9.83))
 ARROWS_LEFT = ((9.83, 9.47), (5.62, 5.26))
 
 
-class Step(NamedTuple):
+class RoundTexts(NamedTuple):
     """The texts of one round."""
 
     titles: str
@@ -108,7 +108,7 @@ def write_texts(prediction: Prediction) -> dict[str, str]:
     }
 
 
-def summarise_round(step: Round, question: Question, revised_question: str = "") -> Step:
+def summarise_round(step: Round, question: Question, revised_question: str = "") -> RoundTexts:
     """Return the passages' titles, the answer, and one quoted sentence of a passage.
 
     A tick marks a passage that states the answer. The quoted sentence is the one with the most
@@ -121,7 +121,7 @@ def summarise_round(step: Round, question: Question, revised_question: str = "")
         titles.append(title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…")
     added_words = set(revised_question.split()) - set(question.question.split())
     answer = fill(step.answer.replace("[", " ["), 19)
-    return Step("\n".join(titles), answer, quote_sentence(step, added_words))
+    return RoundTexts("\n".join(titles), answer, quote_sentence(step, added_words))
 
 
 def quote_sentence(step: Round, words: set[str]) -> str:

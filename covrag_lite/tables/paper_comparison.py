@@ -15,17 +15,17 @@ from covrag_lite.tables.facts import minus
 from covrag_lite.tables.labels import label_of
 
 REAL = Path("real", "qwen2.5-coder-1.5b")  # under results/: the backbone of our main result
-SEED = REAL / "seed-3"  # its training run that has all tables
+COMPLETE_SEED = REAL / "seed-3"  # its training run that has all tables
 
 
-def load_rows(table: str, folder: Path | str = SEED, root: Path = ROOT) -> pd.DataFrame:
+def load_rows(table: str, folder: Path | str = COMPLETE_SEED, root: Path = ROOT) -> pd.DataFrame:
     """Load the long form of a recorded table, as `results/<folder>/<table>.csv` has it."""
     return pd.read_csv(root / "results" / folder / f"{table}.csv")
 
 
 def load_outcomes(table: str, root: Path = ROOT) -> list[Prediction]:
     """Load the predictions of our real run with their outcomes, without texts of questions."""
-    runs = find_under(root / "results" / SEED, root)
+    runs = find_under(root / "results" / COMPLETE_SEED, root)
     (run,) = (run for run in runs if run.table == table)
     return load_part(run)
 
@@ -41,7 +41,7 @@ def next_to_paper(
     rows = load_rows(table, root=root)
     rows = rows[rows.system.isin(systems) & (rows.metric == "normalised")]
     shown = accuracy.next_to_paper(rows).loc[list(systems)]
-    facts = json.loads((root / "results" / SEED / f"{table}.facts.json").read_text())
+    facts = json.loads((root / "results" / COMPLETE_SEED / f"{table}.facts.json").read_text())
     for before, after in differences:
         cells = compare_pair(before, after, rows, facts)
         shown.loc[f"{label(after)} − {label(before)}"] = cells

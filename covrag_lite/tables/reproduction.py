@@ -30,7 +30,7 @@ WITHIN_NOISE = "within noise"
 DIFFERS = "DIFFERS"
 
 
-class Candidate(NamedTuple):
+class ComparedRun(NamedTuple):
     """A recorded run that has some of the new cells."""
 
     differences: list[str]  # of its configuration
@@ -66,7 +66,7 @@ def compare_cells(long: pd.DataFrame, manifest: dict, root: Path = ROOT) -> pd.D
 
 def find_candidates(
     new: pd.DataFrame, key: list[str], manifest: dict, root: Path
-) -> list[Candidate]:
+) -> list[ComparedRun]:
     """Find the recorded runs that have some of the new cells."""
     candidates = []
     for run in find_under(root / "results", root):  # figures/ holds whatever ran last
@@ -79,7 +79,7 @@ def find_candidates(
         cells = new.merge(recorded, on=key, suffixes=("", "_recorded"))
         if len(cells):
             differences = changed(manifest, run.manifest)
-            candidates.append(Candidate(differences, cells, str(file.relative_to(root))))
+            candidates.append(ComparedRun(differences, cells, str(file.relative_to(root))))
     return candidates
 
 

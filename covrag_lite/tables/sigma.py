@@ -38,14 +38,14 @@ FAMILIES = {  # a family of rules -> its settings
 # The recorded names of the other rules.
 NEVER = "never"
 EVERY_REVISION = "revised question present"
-LIKELIER = "revised question present, the surer answer"
+SURER_ANSWER = "revised question present, the surer answer"
 RULES = {  # how `format_rules` calls the rules
     NEVER: "never",
     EVERY_REVISION: "for every revised question (the paper)",
     "expected scores, held out": "if expected scores are low",
     "likelihood, held out": "if the likelihood is low",
     "expected scores and likelihood, held out": "if both are low",
-    LIKELIER: "for every revised question; higher-likelihood answer",
+    SURER_ANSWER: "for every revised question; higher-likelihood answer",
 }
 
 
@@ -93,7 +93,7 @@ def cross_validate_sigma(
         best_settings[family] = dict(zip(SETTINGS, settings[best]))
         held_out = choose_held_out(outcome, folds)
         rows.append(_rule_row(f"{family}, held out", first, held_out, searches[best].sum()))
-    rows.append(_rule_row(LIKELIER, first, likelier, revised.sum()))
+    rows.append(_rule_row(SURER_ANSWER, first, likelier, revised.sum()))
     return best_settings[SAVED_FAMILY], pd.DataFrame(rows)
 
 

@@ -23,7 +23,7 @@ from covrag_lite.judging.revisions import (
 from covrag_lite.judging.rubric import PROXY
 from covrag_lite.runs.recorded import Recorded, check_data, load_or_outcomes, save_run
 from covrag_lite.tables import table3
-from covrag_lite.tables.agreement import HIGH, agreement_facts, format_agreement, measure
+from covrag_lite.tables.agreement import RIGHT_ABOVE, agreement_facts, format_agreement, measure
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.intervals import share, with_interval
 from covrag_lite.tables.labels import label_of_judge, with_labels
@@ -107,7 +107,7 @@ def rate_systems(scores: pd.DataFrame) -> pd.DataFrame:
     for (judge_name, system), part in scores.groupby(["judge", "system"], sort=False):
         scored = part.score.dropna()
         about = (judge_name, system, len(scored), scored.mean())
-        rows.append((*about, *share(scored > HIGH)))
+        rows.append((*about, *share(scored > RIGHT_ABOVE)))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -13,8 +13,8 @@ from covrag_lite import metrics
 from covrag_lite.systems import names
 from covrag_lite.tables.intervals import share, with_interval
 
-ALL = "all"  # in place of a form of wording or an obstacle: every question
-FORMS = (ALL, "well put", "broken wording", "two-hop")
+ALL_FORMS = "all"  # in place of a form of wording or an obstacle: every question
+FORMS = (ALL_FORMS, "well put", "broken wording", "two-hop")
 FITTED_SCORES = ("expected_correctness", "likelihood")  # what the fitted rule combines
 MIN_KNOWN_SHARE = 0.9  # likelihoods are used only if this share of the answers has one
 FOLDS = 5
@@ -38,7 +38,7 @@ def split_by(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Return the rows with each of these values, if there are any; "all" is every row."""
     for value in values:
-        part = rows if value == ALL else rows[rows[column] == value]
+        part = rows if value == ALL_FORMS else rows[rows[column] == value]
         if len(part):
             yield value, part
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from covrag_lite.tables.failures import KINDS
 from covrag_lite.tables.labels import SMALL_SAMPLE, with_labels
-from covrag_lite.tables.verifier import ALL
+from covrag_lite.tables.verifier import ALL_FORMS
 
 Headers = Mapping[str, str]  # columns of a table and how people read them
 # The columns of `judge_table` in three parts.
@@ -62,8 +62,8 @@ def split_judges(judges: pd.DataFrame) -> dict[str, pd.DataFrame]:
     Questions are split by wording only if there are several forms and enough questions. An interval
     of no width is left out: all right answers score above all wrong ones.
     """
-    if set(judges.questions) <= {ALL, "well put"} or judges.n.max() < SMALL_SAMPLE:
-        judges = judges[judges.questions == ALL].drop(columns="questions")
+    if set(judges.questions) <= {ALL_FORMS, "well put"} or judges.n.max() < SMALL_SAMPLE:
+        judges = judges[judges.questions == ALL_FORMS].drop(columns="questions")
     judges = judges.replace(r"^(\S+) \[\1, \1\]$", r"\1", regex=True)
     return split_columns(with_labels(judges), JUDGE_PARTS)
 

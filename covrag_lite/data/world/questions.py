@@ -36,10 +36,10 @@ Crowds = dict[tuple[str, int], list[Described]]  # the accounts around an entity
 
 COMPOSED = ("two-hop", "comparison", "superlative", "count")  # the kinds of complex questions
 SPRUNG = 0.75  # share of questions in a namesake or synonym trap that use the misleading word
-COMPARISONS = 2  # per district, unless nothing else is left: they find their passages too easily
+N_COMPARISONS = 2  # per district, unless nothing else is left: they find their passages too easily
 NOW = 0.7  # share of questions about changing facts that say they mean today
 ONE_ONLY = 0.95  # share of misspelt names with an error in only one word
-TWICE = 0.15  # share of long misspelt words with two errors
+SHARE_WITH_TWO_ERRORS = 0.15  # share of long misspelt words with two errors
 CUT_EARLY = 0.6  # share of names, of a long and a short word, that are cut off in the long word
 JOINED = 0.05  # share of misspelt names in which two words are joined instead
 
@@ -129,8 +129,8 @@ def _composed(world: World, main: Main, rng: Random) -> list[Ask]:
         groups[ask.label].append(ask)
     for group in groups.values():
         rng.shuffle(group)
-    spare = groups["comparison"][COMPARISONS:]
-    del groups["comparison"][COMPARISONS:]
+    spare = groups["comparison"][N_COMPARISONS:]
+    del groups["comparison"][N_COMPARISONS:]
     order = list(groups.values())
     rng.shuffle(order)
     return in_turn(order) + spare
@@ -326,7 +326,7 @@ def _misspell(name: str, rng: Random) -> str:
         places = [rng.choice(places)]
     for i in places:
         words[i] = _typo(words[i], rng)
-        if len(words[i]) > 7 and rng.random() < TWICE:
+        if len(words[i]) > 7 and rng.random() < SHARE_WITH_TWO_ERRORS:
             words[i] = _typo(words[i], rng)
     return " ".join(words)
 

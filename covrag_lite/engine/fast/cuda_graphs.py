@@ -103,7 +103,7 @@ class Placed(DynamicLayer):
         return self.keys, self.values
 
 
-class Step:
+class RecordedStep:
     """One decoding step of a fixed shape.
 
     Its `store` contains the keys and values of all layers, each (2, tokens, heads, size). Steps of
@@ -212,7 +212,7 @@ class Step:
 
 
 def record_step(
-    step: Step, rows: int, stream: torch.cuda.Stream, pool: tuple[int, int]
+    step: RecordedStep, rows: int, stream: torch.cuda.Stream, pool: tuple[int, int]
 ) -> Callable[[], None]:
     """Record a loaded step and check a replay against the step itself; its state is restored."""
     moving = (step.tokens, step.positions, step.place)

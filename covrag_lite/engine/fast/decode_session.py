@@ -12,13 +12,12 @@ from transformers import DynamicCache, PreTrainedModel
 
 from covrag_lite.engine.devices import free_memory
 from covrag_lite.engine.fast.batch_plan import SPARE
-from covrag_lite.engine.fast.cuda_graphs import Step, StepShape, record_step, round_up
+from covrag_lite.engine.fast.cuda_graphs import Past, RecordedStep, StepShape, record_step, round_up
 from covrag_lite.engine.fast.prefill import Roomy
 from covrag_lite.engine.interface import report_fallback
 
 WORTH_RECORDING = 6  # number of steps from which recording pays
 KERNEL_BY_KERNEL = "decoding steps run kernel by kernel"
-Past = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer
 
 
 class Steps:
@@ -30,7 +29,7 @@ class Steps:
         self.device = device
         self.is_packed = is_packed  # whether the layers are those of `varlen_prefill`
         self.store: list[torch.Tensor] = []  # per layer, keys and values: (2, tokens, heads, size)
-        self.steps: dict[tuple[object, StepShape], Step] = {}
+        self.steps: dict[tuple[object, StepShape], RecordedStep] = {}
         self.stream = torch.cuda.Stream() if device == "cuda" else None  # for recording
         self.pool = None  # the memory of the graphs; they share it because only one runs at a time
         self.is_given_up = False  # set when a step could not be recorded
@@ -70,7 +69,7 @@ class Steps:
             return None
         return DecodeSession(step, n_rows, limit)
 
-    def find_step(self, adapter: object, rows: int, room: int, past: Past) -> Step | None:
+    def find_step(self, adapter: object, rows: int, room: int, past: Past) -> RecordedStep | None:
         """Return a step with this much room: an existing one that is not too large, or a new one.
 
         None if a new one does not fit into memory.
@@ -87,7 +86,7 @@ class Steps:
         if not self.store or self.store[0].shape[1] < shape.size:
             if not self.enlarge_store(shape.size, past):
                 return None
-        step = Step(self.network, shape, self.store, self.is_packed)
+        step = RecordedStep(self.network, shape, self.store, self.is_packed)
         self.steps[adapter, shape] = step
         return step
 
@@ -121,7 +120,7 @@ class DecodeSession:
     A recorded step does not need the CPU, so the next step starts before the last one is read.
     """
 
-    def __init__(self, step: Step, n_rows: int, limit: int):
+    def __init__(self, step: RecordedStep, n_rows: int, limit: int):
         self.step = step
         self.places = list(range(n_rows))  # the positions of the batch's remaining rows
         self.n_left = limit

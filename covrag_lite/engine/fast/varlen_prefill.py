@@ -29,7 +29,7 @@ LARGEST_DIFFERENCE = 0.2
 FAMILIES = ("Llama", "Mistral", "Qwen2")  # the architectures whose layers are implemented here
 # Tokens per pass through an MLP: more are no faster, and intermediate results take memory.
 MLP_TOKENS = 2**16
-Ids = Sequence[Sequence[int]]  # tokens of each row
+TokenIds = Sequence[Sequence[int]]  # tokens of each row
 
 
 class PackedReadingDiffersError(RuntimeError):
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
     longest_key: int
 
 
-def lay_out(ids: Ids, past: torch.Tensor) -> Layout:
+def lay_out(ids: TokenIds, past: torch.Tensor) -> Layout:
     """Concatenate rows of tokens; `past` (rows, cached tokens) marks what each row has read."""
     device = past.device
     lengths = torch.tensor([len(row) for row in ids])
@@ -211,7 +211,7 @@ def compare_with_padding(network: PreTrainedModel) -> None:
 @torch.inference_mode()
 def read(
     network: PreTrainedModel,
-    ids: Ids,
+    ids: TokenIds,
     past: torch.Tensor,
     cache: DynamicCache,
     positions: Sequence[int],

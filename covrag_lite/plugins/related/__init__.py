@@ -14,13 +14,13 @@ from covrag_lite.method import Tools
 from covrag_lite.plugins.related import names
 from covrag_lite.plugins.related.names import ENTAILMENT, EVALUATOR
 from covrag_lite.records import Prediction, Question
-from covrag_lite.systems import Deeper, Equip, Run, System
+from covrag_lite.systems import Deeper, Equip, RunSystem, System
 
 READER = "rag"  # the adapter that answers
 REWRITER = "rewrite"  # the adapter that rewrites questions for RRR
 
 
-def run_later(method: str) -> Run:
+def run_later(method: str) -> RunSystem:
     """Return a method's function, whose module of the same name is imported when it runs."""
 
     def run(questions: Sequence[Question], tools: Tools) -> list[Prediction]:

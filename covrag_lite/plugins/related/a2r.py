@@ -53,7 +53,7 @@ SATISFACTORY = "say that it is satisfactory"
 ASK_FEEDBACK = "Give short feedback on the answer, by these scores from 0 to 100:"
 REFINE = f"Write the answer anew, in a few words, by this feedback.{SEPARATOR}Refined answer:"
 
-Scores = Mapping[str, float]  # one per aspect, from 0 to 1
+AspectScores = Mapping[str, float]  # one per aspect, from 0 to 1
 
 
 def a2r(questions: Sequence[Question], tools: RelatedTools) -> list[Prediction]:
@@ -90,7 +90,7 @@ def a2r(questions: Sequence[Question], tools: RelatedTools) -> list[Prediction]:
     ]
 
 
-def score_answers(last_rounds: Sequence[Round], tools: RelatedTools) -> list[Scores]:
+def score_answers(last_rounds: Sequence[Round], tools: RelatedTools) -> list[AspectScores]:
     """Assess answers by every aspect; an answer without citations has precision 0."""
     qualities = assess(
         [last.query for last in last_rounds],
@@ -101,17 +101,17 @@ def score_answers(last_rounds: Sequence[Round], tools: RelatedTools) -> list[Sco
     return [{name: quality[name] or 0.0 for name in ASPECTS} for quality in qualities]
 
 
-def mean(scores: Scores) -> float:
+def mean(scores: AspectScores) -> float:
     """Return the average over the aspects."""
     return sum(scores.values()) / len(scores)
 
 
-def describe_scores(scores: Scores) -> str:
+def describe_scores(scores: AspectScores) -> str:
     """Return the scores as one line."""
     return ", ".join(f"{name} {100 * score:.0f}" for name, score in scores.items())
 
 
-def build_feedback(last: Round, scores: Scores) -> str:
+def build_feedback(last: Round, scores: AspectScores) -> str:
     """Return the prompt of the feedback: for each aspect its score and what to advise."""
     lines = []
     for name, score in scores.items():

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from covrag_lite import metrics
-from covrag_lite.plugins.related.heads import Entail, Passages
+from covrag_lite.method import Passages
+from covrag_lite.plugins.related.heads import Entail
 from covrag_lite.records import CITATION, Passage, Question
 
 # The aspects of citation quality, each a share from 0 to 1.

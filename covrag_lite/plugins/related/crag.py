@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from covrag_lite.method import Passages
 from covrag_lite.plugins.related.features import SENTENCE_END
-from covrag_lite.plugins.related.heads import Passages, Score
+from covrag_lite.plugins.related.heads import Score
 from covrag_lite.plugins.related.tools import RelatedTools
 from covrag_lite.records import Passage, Prediction, Question, Round
 

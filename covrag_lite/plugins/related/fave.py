@@ -44,7 +44,7 @@ YES_TOKENS = 2  # maximum length of a relevance reply
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SubQuestion:
     """One sub-question of one session, with what verification finds out about it."""
 
     question: int  # the index of its question
@@ -91,7 +91,7 @@ def sample_sessions(author: TaskModel, x: Sequence[str]) -> list[list[Session]]:
 
 def verify_sub_questions(
     x: Sequence[str], sessions: Sequence[Sequence[Session]], tools: RelatedTools
-) -> list[Candidate]:
+) -> list[SubQuestion]:
     """Search for every sub-question of every session, and ask whether it helps."""
     places = []  # question, session, sub-question
     for i, alternatives in enumerate(sessions):
@@ -101,14 +101,14 @@ def verify_sub_questions(
     ranked = search_documents(sub_questions, tools)
     relevant = is_relevant(tools.author, [x[i] for i, _, _ in places], sub_questions)
     return [
-        Candidate(*place, documents, helps)
+        SubQuestion(*place, documents, helps)
         for place, documents, helps in zip(places, ranked, relevant)
     ]
 
 
-def rate_sessions(candidates: Sequence[Candidate]) -> Mapping[tuple[int, int], float]:
+def rate_sessions(candidates: Sequence[SubQuestion]) -> Mapping[tuple[int, int], float]:
     """Return the quality of each session, by its question and its number."""
-    sessions: dict[tuple[int, int], list[Candidate]] = {}
+    sessions: dict[tuple[int, int], list[SubQuestion]] = {}
     for candidate in candidates:
         sessions.setdefault((candidate.question, candidate.session), []).append(candidate)
     qualities = {}

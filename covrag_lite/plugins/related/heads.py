@@ -15,13 +15,12 @@ from scipy.special import expit
 
 from covrag_lite.config import ROOT, Config, resolve
 from covrag_lite.engine.weights import hash_encoder, hash_files
+from covrag_lite.method import Passages
 from covrag_lite.plugins.related.features import Pair, compute_features
-from covrag_lite.records import Passage
 
 SHIPPED = ROOT / "results" / "adapters"
 DESCRIPTION = "head.json"  # the file with a head's weights and how it was trained
 
-Passages = Sequence[Passage]
 # Questions, their passages -> the relevance of each passage, from 0 to 1.
 Score = Callable[[Sequence[str], Sequence[Passages]], list[list[float]]]
 # Questions, their passages, statements -> how well each passage entails the statement.

@@ -5,8 +5,9 @@ from functools import partial
 
 import pandas as pd
 
+from covrag_lite.method import Passages
 from covrag_lite.plugins.related.answer_quality import ASPECTS, CLAIM_RECALL, assess, claim_recall
-from covrag_lite.plugins.related.heads import Passages, score_entailment, score_relevance
+from covrag_lite.plugins.related.heads import score_entailment, score_relevance
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.systems.names import COV_RAG
 

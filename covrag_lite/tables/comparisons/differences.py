@@ -27,13 +27,21 @@ def compare_systems(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     outcomes = build_outcomes(frames)
     rows = []
     for before, after in COMPARISONS:
-        tables = {}
-        for seed, table in outcomes.items():
-            if before in table and after in table:
-                tables[seed] = table[[before, after]].dropna()
+        tables = select_pair(outcomes, before, after)
         if tables:
             rows += _compare_pair(before, after, tables)
     return pd.DataFrame(rows)
+
+
+def select_pair(
+    outcomes: Mapping[str, pd.DataFrame], before: str, after: str
+) -> dict[str, pd.DataFrame]:
+    """Return two systems' outcomes on the questions of both, for every seed that ran both."""
+    tables = {}
+    for seed, table in outcomes.items():
+        if before in table and after in table:
+            tables[seed] = table[[before, after]].dropna()
+    return tables
 
 
 def _compare_pair(before: str, after: str, tables: Mapping[str, pd.DataFrame]) -> Iterator[dict]:
