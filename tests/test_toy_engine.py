@@ -587,6 +587,11 @@ def test_every_update_has_the_scheduled_learning_rate(loop):
     assert rates == pytest.approx(expected)
 
 
+def test_every_step_records_losses_tokens_seconds_and_learning_rate(loop):
+    columns = ["step", "loss", "loss_answer", "loss_verify", "tokens", "seconds", "lr"]
+    assert list(loop.rows.columns) == columns
+
+
 def test_every_update_is_clipped_to_one(loop):
     assert {call.args[1] for call in loop.trainee.update.call_args_list} == {1.0}
 
