@@ -3,6 +3,8 @@
 import ast
 import itertools
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions, version
@@ -149,3 +151,26 @@ def test_links_of_the_pages_lead_to_files():
             continue
         links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
+
+
+@pytest.mark.parametrize(
+    "target", ["check", "test", "lint", "table2", "mutants", "notebooks", "html", "lab"]
+)
+def test_a_target_of_make_fails_if_its_command_fails(target, tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "setup.sh").write_text("true\n")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in ("python", "covrag", "papermill", "ruff", "mypy", "jupyter"):
+        program = tmp_path / ".venv" / "bin" / name
+        program.write_text("#!/bin/sh\nexit 3\n")
+        program.chmod(0o755)
+    ended = subprocess.run(["make", target], cwd=tmp_path, capture_output=True)
+    assert ended.returncode != 0
+
+
+def test_make_fails_if_the_installation_fails(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "setup.sh").write_text("exit 3\n")
+    assert subprocess.run(["make", "setup"], cwd=tmp_path, capture_output=True).returncode != 0

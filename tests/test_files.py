@@ -2,30 +2,44 @@
 
 import errno
 import gzip
+import itertools
+import json
 import lzma
 import multiprocessing
 import os
 import random
 import resource
+import shutil
 import time
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 from matplotlib import pyplot
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from covrag_lite import files
+from covrag_lite.data.documents import keep
+from covrag_lite.engine import weights
+from covrag_lite.engine.trainee import AdapterTrainee
 from covrag_lite.files import (
     RecordDamaged,
     building_folder,
     read_json,
     read_rows,
     replacing,
-    replacing_path,
     write_text,
 )
-from covrag_lite.records import Sample
+from covrag_lite.records import Passage, Prediction, Question, Round, Sample
+from covrag_lite.runs.manifest import save_manifest
+from covrag_lite.runs.predictions import save_predictions
+from covrag_lite.tables.answerable import save_ids
 from covrag_lite.tables.pictures import save_picture
+from covrag_lite.tables.table import Table
 from covrag_lite.training.sample_files import save_samples
 
 
@@ -70,17 +84,58 @@ def write_forever(path):
             write_text(path, letter * 300_000)
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path):
-    path = tmp_path / "table.md"
-    write_text(path, "a" * 300_000)
+def kill_often(write, path, check, n=8):
+    """Kill a process that writes, at random moments; `check` looks at what each one leaves."""
     rng = random.Random(0)
-    for _ in range(8):
-        writer = multiprocessing.get_context("fork").Process(target=write_forever, args=(path,))
+    for _ in range(n):
+        writer = multiprocessing.get_context("fork").Process(target=write, args=(path,))
         writer.start()
         time.sleep(rng.uniform(0.02, 0.06))
         writer.kill()
         writer.join()
-        assert path.read_text() in ("a" * 300_000, "b" * 300_000)
+        check(path)
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_whole_file(file):
+    def check(path):
+        assert path.read_text() in ("old", "a" * 300_000, "b" * 300_000)
+
+    kill_often(write_forever, file, check)
+
+
+def save_checkpoints(path):
+    """Write a checkpoint again and again, with one more row each time."""
+    for number in itertools.count():
+        tensors = {"weights": torch.full((50_000,), float(number))}
+        trainee = SimpleNamespace(tensors=tensors, key="key")
+        AdapterTrainee.save(trainee, path.parent, [{"step": number}])
+
+
+def test_a_training_run_killed_at_any_moment_leaves_a_checkpoint_with_its_own_rows(tmp_path):
+    def check(path):
+        if path.exists():
+            with safe_open(path, "pt") as file:
+                (row,) = json.loads(file.metadata()["rows"])
+                assert file.get_tensor("weights").unique().tolist() == [row["step"]]
+
+    kill_often(save_checkpoints, tmp_path / "checkpoint.safetensors", check, 5)
+
+
+def build_folders(path):
+    """Build one folder after another, of two files each."""
+    for number in itertools.count():
+        with building_folder(path / str(number)) as unfinished:
+            for name in ("a", "b"):
+                (unfinished / name).write_text(name * 100_000)
+
+
+def test_a_conversion_killed_at_any_moment_leaves_only_whole_folders(tmp_path):
+    def check(path):
+        for folder in path.glob("[0-9]*"):
+            assert [len((folder / name).read_text()) for name in ("a", "b")] == [100_000] * 2
+        shutil.rmtree(path, ignore_errors=True)
+
+    kill_often(build_folders, tmp_path / "cache", check, 5)
 
 
 def test_two_processes_may_write_the_same_file_at_once(file):
@@ -117,28 +172,74 @@ def draw(path):
     pyplot.close(figure)
 
 
+def record(path):
+    """Save predictions whose answers hardly compress."""
+    rng = random.Random(0)
+    predictions = []
+    for number in range(20):
+        question = Question(f"q{number}", "nq", f"{number}?", ("a",))
+        answer = str(rng.getrandbits(400))
+        predictions.append(Prediction(question, "RAG", (Round(f"{number}?", (), answer),)))
+    save_predictions(path, predictions)
+
+
 def write_checkpoint(path):
-    with replacing_path(path) as unfinished:
-        save_file({"weights": torch.zeros(1000)}, unfinished)
+    trainee = SimpleNamespace(tensors={"weights": torch.zeros(1000)}, key="key")
+    AdapterTrainee.save(trainee, path.parent, [])
 
 
+def write_samples(path):
+    rng = random.Random(0)
+    samples = [Sample(str(i), "answer", str(rng.getrandbits(400)), ("!",)) for i in range(20)]
+    save_samples(path, samples)
+
+
+LONG = "new " * 1000
 WRITERS = {
-    "a text": lambda path: write_text(path, "new" * 1000),
-    "a picture": draw,
-    "a checkpoint": write_checkpoint,  # its library is written in Rust and raises its own error
-    "samples": lambda path: save_samples(
-        path, [Sample(str(i), "answer", str(i * i), ()) for i in range(400)]
+    "table.txt": lambda path: write_text(path, LONG),
+    "table.png": draw,
+    "table.md": lambda path: Table("table", pd.DataFrame(), notes=[LONG], parts=PARTS).save(
+        path.parent
+    ),
+    "table.manifest.json": lambda path: save_manifest(path, {"notes": LONG}),
+    "table.predictions.jsonl.xz": record,
+    "checkpoint.safetensors": write_checkpoint,  # its library has errors of its own
+    "rag.samples.jsonl.gz": write_samples,
+    "passages.jsonl": lambda path: keep(path, "state", [], [Passage("p", "", LONG)]),
+    "answerable.json.xz": lambda path: save_ids(
+        path, [Question(str(random.getrandbits(400)), "nq", "", ()) for _ in range(20)]
     ),
 }
+PARTS = {"Heading": pd.DataFrame({"a": [1]})}
 
 
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_a_file_that_does_not_fit_is_named_and_the_old_one_stays(file, small_files, write):
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_that_does_not_fit_is_named_and_the_old_one_stays(tmp_path, small_files, name):
+    file = tmp_path / name
+    file.write_text("old")
     with pytest.raises(OSError, match="File too large, so this file was not written") as caught:
-        write(file)
+        WRITERS[name](file)
     assert caught.value.filename == str(file)
     assert file.read_text() == "old"
-    assert names(file) == ["table.md"]
+    assert not [other for other in names(file) if other.endswith(".part")]
+
+
+def test_a_conversion_that_does_not_fit_leaves_nothing(tmp_path, monkeypatch):
+    def save_pretrained(folder):
+        (folder / "config.json").touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    loader = SimpleNamespace(
+        from_pretrained=lambda *words, **named: SimpleNamespace(save_pretrained=save_pretrained)
+    )
+    monkeypatch.setattr(weights, "CACHE", tmp_path)
+    monkeypatch.setattr(weights, "fast_gguf", nullcontext)
+    monkeypatch.setattr("transformers.AutoModelForCausalLM", loader)
+    monkeypatch.setattr("transformers.AutoTokenizer", loader)
+    with pytest.raises(OSError, match="so this file was not written") as caught:
+        weights.convert_gguf(Path("model.gguf"), "0123")
+    assert caught.value.filename == str(tmp_path / "model-0123")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_does_not_fit_leaves_nothing(tmp_path, small_files):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import nbformat
@@ -453,6 +454,18 @@ def test_a_wrong_parameter_leaves_no_copy(refused, tmp_path):
 def test_a_message_about_a_wrong_parameter_begins_with_the_command(refused):
     _, message = refused
     assert message.startswith("covrag table2: ")
+
+
+def test_a_disk_that_is_full_during_a_run_ends_it_with_the_path_of_the_copy(tmp_path, capsys):
+    def write(**options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    output = tmp_path / "table2.ipynb"
+    with pytest.raises(SystemExit) as ended:
+        runner.execute(SimpleNamespace(main=write), [], "covrag table2", tmp_path / "x", output)
+    assert ended.value.code == 2
+    sentence = f"covrag table2: {output}: No space left on device, so this file was not written"
+    assert capsys.readouterr().err.startswith(sentence)
 
 
 def test_options_of_the_speed_notebook_are_checked_too(papermill_calls, capsys):

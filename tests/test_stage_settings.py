@@ -1,16 +1,20 @@
 """What every stage of a replication is given: questions, seed, adapters, samples, retriever."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 from conftest import write_jsonl
 
 from covrag_lite import data
-from covrag_lite.config import ALL
+from covrag_lite.config import ALL, Config
 from covrag_lite.records import Passage, Prediction, Round, Sample
 from covrag_lite.replication import stages
 from covrag_lite.replication.plan import load_plans
 from covrag_lite.systems import evaluate
 from covrag_lite.systems.names import COV_RAG, COV_RAG_FREE, NO_CHAIN
+from covrag_lite.training import sources
 from covrag_lite.training.sample_files import save_samples
 
 # Files of questions, with the number of questions in each.
@@ -143,6 +147,102 @@ def test_undrawn_test_questions_are_reserved(plans, monkeypatch):
 def test_reserved_questions_are_those_of_all_sets(plans):
     chosen = plans[0].testing(datasets=("x_nq",))
     assert data.reserved(chosen) == data.reserved(chosen.change(datasets=ALL))
+
+
+@pytest.fixture(scope="module")
+def worlds():
+    """The training sources of two small worlds, and their parameters."""
+    config = Config().change(
+        n_passages=1000, n_world=(8, 20, 8), n_worlds=2, n_train_questions=6, k=2, n_questions=1
+    )
+    return sources.load_sources(config), config
+
+
+def test_each_training_world_has_a_seed_of_its_own(worlds):
+    (first, second), _ = worlds
+    assert {question.id.partition("-")[0] for question in first.questions} == {"world1"}
+    assert {question.id.partition("-")[0] for question in second.questions} == {"world2"}
+
+
+def test_worlds_of_different_seeds_share_no_passage(worlds):
+    (first, second), _ = worlds
+    texts = {passage.text for passage in first.passages}
+    assert texts.isdisjoint(passage.text for passage in second.passages)
+
+
+def test_a_training_world_is_searched_for_its_own_passages(worlds):
+    for source in worlds[0]:
+        (found,) = source.search([source.questions[0].question])
+        assert set(found) <= set(source.passages)
+
+
+def test_a_system_in_training_reads_k_passages_and_the_annotator_more(worlds):
+    (source, _), config = worlds
+    question = source.questions[0].question
+    k = config.retrieval.k
+    assert len(source.search([question])[0]) == k
+    assert source.deep([question])[0][:k] == source.search([question])[0]
+    assert len(source.deep([question])[0]) > k
+
+
+def test_so_many_questions_of_each_world_are_learnt(worlds):
+    assert [len(source.questions) for source in worlds[0]] == [6, 6]
+
+
+@pytest.fixture
+def cited(plans, monkeypatch):
+    """The source of a set whose questions have references of their own, limited to two of three."""
+    texts = ["the river Stell", "the town of Mere", "the hill Harrow"]
+    rows = [
+        {"question": f"where is {text}?", "references": [text, f"{text}, again"], "answer": "here"}
+        for text in texts
+    ]
+    kind = SimpleNamespace(read_cited=lambda config, dataset: enumerate(rows, 1))
+    monkeypatch.setattr(sources, "kind_of", lambda config: kind)
+    monkeypatch.setattr(sources, "choose_sets", lambda config: ("webglm",))
+    monkeypatch.setattr(sources, "check_disjoint", lambda questions, config: "")
+    (source,) = sources.load_sources(plans[0].config.change(n_train_questions=2, k=2))
+    return source
+
+
+def test_so_many_cited_questions_are_learnt(cited):
+    assert ids(cited.questions) == ["webglm-1", "webglm-2"]
+
+
+def test_a_cited_question_reads_its_own_references(cited):
+    (found,) = cited.search(["where is the town of Mere?"])
+    assert ids(found) == ["webglm-2-1", "webglm-2-2"]
+
+
+def test_the_references_of_a_cited_question_are_its_gold_passages(cited):
+    assert cited.questions[0].gold_passages == ("webglm-1-1", "webglm-1-2")
+
+
+def test_any_other_query_searches_all_references(cited):
+    (found,) = cited.search(["Stell"])
+    assert ids(found)[0] in ("webglm-1-1", "webglm-1-2")
+    assert len(found) == 2
+
+
+def test_no_question_of_a_training_world_is_a_test_question(worlds):
+    of_worlds, config = worlds
+    held_out = set()
+    for seed in (1, 2):
+        for questions in data.reserved(config.change(seed=seed)).values():
+            held_out.update(question.question for question in questions)
+    for source in of_worlds:
+        assert held_out.isdisjoint(question.question for question in source.questions)
+
+
+def test_a_test_question_is_not_learnt_although_a_training_question_has_its_text(
+    worlds, monkeypatch
+):
+    of_worlds, config = worlds
+    same = replace(of_worlds[0].questions[0], id="test-0")
+    reserved = {"test": [same], "validation": []}
+    monkeypatch.setattr(sources, "reserved", lambda config: reserved)
+    for source in sources.load_sources(config):
+        assert same.question not in [question.question for question in source.questions]
 
 
 # Seeds, adapters and samples.

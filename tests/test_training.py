@@ -1,7 +1,9 @@
 """Training: the loss, packing without side effects, and a killed run that resumes identically."""
 
 import dataclasses
+import errno
 import itertools
+import json
 from functools import partial
 from types import SimpleNamespace
 from unittest.mock import DEFAULT, Mock
@@ -557,3 +559,23 @@ def test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it(tiny_folder, activa
     replay = trainee.capture(qlora.learner(trainee, 1.0, "cuda"))
     assert torch.allclose(replay(row)[0].sum(), (eager * row["weights"]).sum(), rtol=0.01)
     assert torch.allclose(trainee.master.copy_grad, grad, atol=0.05 * grad.abs().max().item())
+
+
+# The adapter that is saved.
+
+
+def test_a_saved_adapter_names_its_base_and_no_local_folder(tmp_path):
+    trainee = adapt(build_network("Llama"))
+    trainee.save_adapter(tmp_path, "org/base")
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == "org/base"
+
+
+def test_an_adapter_whose_weights_were_not_written_is_no_adapter(tmp_path, monkeypatch):
+    def fail(*words, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("covrag_lite.engine.trainee.save_file", fail)
+    with pytest.raises(OSError, match="was not written"):
+        adapt(build_network("Llama")).save_adapter(tmp_path, "org/base")
+    assert not list(tmp_path.iterdir())

@@ -54,7 +54,9 @@ from types import SimpleNamespace
 def bare_extraction(text, **_):
     while text == "busy":
         pass
-    return SimpleNamespace(title="T", text=text) if text == "live" else os.abort()
+    if text == "huge":
+        bytearray(3 * 1024**3)  # which is not used, so it takes no memory
+    return SimpleNamespace(title="T", text=text) if text != "die" else os.abort()
 
 trafilatura = SimpleNamespace(bare_extraction=bare_extraction)
 """
@@ -254,6 +256,14 @@ def test_a_page_that_breaks_the_parser_is_a_sentence(extracted, number):
 
 def test_the_pages_around_it_are_read(extracted):
     assert extracted[::2] == [("T", "live")] * 3
+
+
+def test_a_page_that_takes_too_much_memory_is_a_sentence(monkeypatch):
+    extractor = pages.EXTRACTOR.replace("import trafilatura", TOY_PARSER)
+    monkeypatch.setattr(pages, "EXTRACTOR", extractor)
+    huge, live = pages.extract([reply(b"huge"), reply(b"live")])
+    assert "could not be extracted" in str(huge)
+    assert live == ("T", "live")
 
 
 def test_a_parser_that_does_not_start_names_what_to_install(monkeypatch):

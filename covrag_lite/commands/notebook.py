@@ -22,6 +22,7 @@ from covrag_lite.commands.messages import (
     is_caused,
 )
 from covrag_lite.config import ROOT, Config, from_notebook
+from covrag_lite.files import explained
 from covrag_lite.loader import need
 from covrag_lite.systems import find_system
 
@@ -138,11 +139,12 @@ def execute(
     from papermill.exceptions import PapermillExecutionError
 
     try:
-        command.main(args=list(words), prog_name=command_name, standalone_mode=False)
-        if running.stat().st_size:
-            write_output_path(running, output)
-            running.replace(output)
-            print(f"executed copy: {output}", file=sys.stderr)
+        with explained(output):
+            command.main(args=list(words), prog_name=command_name, standalone_mode=False)
+            if running.stat().st_size:
+                write_output_path(running, output)
+                running.replace(output)
+                print(f"executed copy: {output}", file=sys.stderr)
     except click.ClickException as error:  # such as an unknown option
         error.show()
         sys.exit(error.exit_code)
@@ -153,8 +155,6 @@ def execute(
             raise
         fail(command_name, f"{error.evalue}\n({traceback_place})", status=1)
     except OSError as error:
-        if error.filename is None and error.strerror:  # such as a full disk: papermill writes
-            error.filename = str(output)
         fail(command_name, f"{describe_error(error)} ({describe_failed(running, output)})")
     except (KeyboardInterrupt, click.Abort):
         fail(command_name, f"interrupted ({describe_failed(running, output)})", INTERRUPTED_STATUS)
