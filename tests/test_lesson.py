@@ -1,5 +1,6 @@
 """What the lesson shows: the curve of thresholds with its slider, calibration, and a verdict."""
 
+import base64
 import io
 from pathlib import Path
 
@@ -13,7 +14,14 @@ from toy import BORN, LOW
 from covrag_lite.config import ROOT, Config
 from covrag_lite.systems import palette
 from covrag_lite.systems.names import COV_RAG, RAG_TRAINED, START_REVISE
-from covrag_lite.tables import calibration, lesson, method_picture, pictures, threshold_curve
+from covrag_lite.tables import (
+    calibration,
+    display,
+    lesson,
+    method_picture,
+    pictures,
+    threshold_curve,
+)
 
 # The expected correctness of the scored answers is 0.95, 0.3, 0.6, 0.2, 0.7 and 0.25.
 
@@ -24,14 +32,38 @@ def test_sigma_searches_again_below_the_threshold_where_a_question_was_revised(f
     assert table.accuracy.tolist() == [66.7, 66.7, 50.0, 66.7, 83.3]
 
 
+def open_slider(frame, threshold):
+    """Return the slider and its figure, which a click shows."""
+    (box,) = threshold_curve.build_slider(frame, threshold).children
+    return box.children
+
+
+def test_running_every_cell_does_not_show_the_slider(frame):
+    assert threshold_curve.build_slider(frame).selected_index is None
+
+
+def test_running_every_cell_does_not_show_what_a_class_guesses(frame):
+    picture = pictures.to_image(threshold_curve.draw_thresholds(frame, 0.25))
+    page = display.fold(pd.DataFrame({"accuracy": [83.3]}), picture).data
+    assert page.startswith(f"<details><summary>{display.GUESS_FIRST}</summary>")
+    assert page.endswith("</details>")
+
+
+def test_what_a_class_guesses_is_a_table_and_a_picture(frame):
+    picture = pictures.to_image(threshold_curve.draw_thresholds(frame, 0.25))
+    page = display.fold(pd.DataFrame({"accuracy": [83.3]}), picture).data
+    assert "<td>83.3</td>" in page
+    assert base64.b64encode(picture.data).decode() in page
+
+
 def test_the_slider_is_as_wide_as_its_figure(frame):
-    slider, picture = threshold_curve.build_slider(frame, 0.1).children
+    slider, picture = open_slider(frame, 0.1)
     width = imread(io.BytesIO(picture.value)).shape[1]
     assert slider.layout.width == picture.layout.width == f"{width}px" == "900px"
 
 
 def test_the_slider_draws_its_figure_again(frame):
-    slider, picture = threshold_curve.build_slider(frame, 0.1).children
+    slider, picture = open_slider(frame, 0.1)
     before = picture.value
     slider.value = 0.25
     assert picture.value != before
@@ -136,7 +168,7 @@ def test_the_title_of_the_thresholds_counts_what_the_chosen_one_gives(frame):
 
 
 def test_the_slider_goes_from_never_to_always_in_hundredths(frame):
-    slider, _ = threshold_curve.build_slider(frame, 0.3).children
+    slider, _ = open_slider(frame, 0.3)
     assert (slider.value, slider.min, slider.max, slider.step) == (0.3, 0, 1, 0.01)
 
 
@@ -148,7 +180,7 @@ def test_the_slider_shows_the_threshold_it_is_set_to(frame, monkeypatch):
         return Figure()
 
     monkeypatch.setattr(threshold_curve, "draw_thresholds", draw)
-    slider, _ = threshold_curve.build_slider(frame, 0.3).children
+    slider, _ = open_slider(frame, 0.3)
     slider.value = 0.7
     slider.min = 0.1
     assert drawn == [0.3, 0.7]

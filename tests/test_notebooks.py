@@ -679,15 +679,6 @@ def test_a_command_that_a_notebook_suggests_has_parameters_that_exist(path):
 # Pages of notebooks, made by `covrag html`.
 
 
-def test_a_page_folds_the_results_that_a_class_guesses():
-    table = nbformat.v4.new_output("display_data", {"text/html": "<table>7</table>"})
-    picture = nbformat.v4.new_output("display_data", {"image/png": "iVBO\nRw0K"})
-    page = html.fold([table, picture])
-    assert page.startswith("<details><summary>")
-    assert "<table>7</table>" in page
-    assert "base64,iVBORw0K" in page
-
-
 @pytest.mark.parametrize(
     ("tags", "outputs", "is_hidden"),
     [

@@ -75,6 +75,11 @@ def test_no_line_pretends_that_a_loop_over_a_failing_source_ended(no_notebook, c
     assert capsys.readouterr().err == ""
 
 
+def test_without_a_terminal_a_loop_ends_with_one_line(no_notebook, capsys):
+    list(track(range(2), "answer", "batch", total=2))
+    assert capsys.readouterr().err == "answer: 2 batches in 0 s\n"
+
+
 def test_no_line_pretends_that_a_loop_that_was_left_ended(no_notebook, capsys):
     for _ in track(range(10), "answer", "batch", total=10):
         break

@@ -1,6 +1,7 @@
 """Table 3: the ranks of the systems, by the rubric and by a served judge on a local server."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,8 +21,10 @@ from covrag_lite.runs.frame import outcome_of
 from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.tables import table3
 from covrag_lite.tables.ranks import (
+    RANK,
     SCORE_COLUMNS,
     compare_ranked,
+    mean_rank,
     rank_table,
     ranked_scores,
     score_frame,
@@ -60,6 +63,19 @@ def answers(questions, passages):
 def rows_of(frame, measure, criterion):
     rows = frame[(frame.measure == measure) & (frame.criterion == criterion)]
     return rows.set_index("system").value.to_dict()
+
+
+# Intervals of mean ranks.
+
+
+@pytest.mark.parametrize(("n", "known"), [(29, False), (30, True)])
+def test_a_mean_rank_of_few_questions_has_no_interval(n, known):
+    assert math.isfinite(mean_rank([1] * n)[1]) == known
+
+
+def test_a_cell_without_an_interval_is_the_value_alone(verdicts, answers):
+    long = rank_table(score_frame(verdicts, answers))
+    assert "[" not in table3.wide_ranks(long, PROXY, RANK).to_string()
 
 
 # The rubric.

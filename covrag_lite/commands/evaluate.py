@@ -18,6 +18,7 @@ from covrag_lite.commands.messages import Parser, plain_messages
 from covrag_lite.commands.screen import paragraph, table
 from covrag_lite.config import Chain, Config
 from covrag_lite.data import load_questions
+from covrag_lite.engine.progress import count
 from covrag_lite.files import write_text
 from covrag_lite.parameters import typed
 from covrag_lite.records import Prediction, Question
@@ -103,8 +104,8 @@ def load_own_questions(config: Config) -> list[Question]:
 
 def describe_work(questions: Sequence[Question], systems: Sequence[str]) -> str:
     """Return what will be done, in one sentence."""
-    n_questions = own_folder.count(len(questions), "question")
-    n_systems = own_folder.count(len(systems), "system")
+    n_questions = count(len(questions), "question")
+    n_systems = count(len(systems), "system")
     return f"{n_questions} for {n_systems}; a stopped run resumes"
 
 

@@ -2,7 +2,7 @@
 
 The pages show the stored outputs. The last cell of the browse notebook, whose output is too large
 to be stored, gets its page of all recorded questions. A notebook for a class has cells tagged
-`reveal`, which are stored without output: it is executed, and these outputs can be unfolded.
+`reveal`, which are stored without output: it is executed, and these outputs open with a click.
 """
 
 import argparse
@@ -27,7 +27,6 @@ PROG = "covrag html"
 WITHOUT_OUTPUTS = ("hosted",)  # it starts a run on a rented GPU, and stores no outputs
 REVEAL = "reveal"  # the tag of cells whose output a class guesses first
 LIVE = "live"  # the tag of cells that need a running kernel, such as a slider
-FOLDED = "<details><summary>Guess first, then click here to see the result</summary>{}</details>"
 INTERACTIVE = "browse_page.build_page("  # in the cell whose output is not stored
 # nbconvert's pages load these from other servers: math, diagrams and widgets, which we do not use.
 REMOTE_SCRIPT = re.compile(r'<script[^>]*\bsrc="https?://[^"]*"[^>]*>\s*</script>')
@@ -118,7 +117,7 @@ def add_interactive_page(notebook: nbformat.NotebookNode) -> None:
 
 
 def add_hidden_outputs(notebook: nbformat.NotebookNode, path: Path) -> None:
-    """Execute a notebook that hides outputs, and add these, folded."""
+    """Execute a notebook that hides outputs, and add these."""
     hidden = [number for number, cell in enumerate(notebook.cells) if is_hidden(cell)]
     if not hidden:
         return
@@ -127,27 +126,13 @@ def add_hidden_outputs(notebook: nbformat.NotebookNode, path: Path) -> None:
     run = need("nbclient").NotebookClient
     run(executed, kernel_name="python3", resources=place, config=ENCRYPTED).execute()
     for number in hidden:
-        data = {"text/html": fold(executed.cells[number].outputs)}
-        notebook.cells[number].outputs = [nbformat.v4.new_output("display_data", data)]
+        notebook.cells[number].outputs = executed.cells[number].outputs
 
 
 def is_hidden(cell: nbformat.NotebookNode) -> bool:
     """Return whether a page needs the output of this cell, which is not stored."""
     tags = cell.metadata.get("tags", [])
     return REVEAL in tags and LIVE not in tags and not cell.outputs
-
-
-def fold(outputs: Sequence[nbformat.NotebookNode]) -> str:
-    """Return tables and pictures as a part of a page that opens with a click."""
-    parts = []
-    for output in outputs:
-        data = output.get("data", {})
-        if "text/html" in data:
-            parts.append(data["text/html"])
-        elif "image/png" in data:
-            picture = "".join(data["image/png"].split())
-            parts.append(f'<p><img alt="" src="data:image/png;base64,{picture}"></p>')
-    return FOLDED.format("\n".join(parts))
 
 
 def link_page(match: re.Match) -> str:

@@ -50,7 +50,7 @@ def run_notebook(words: Sequence[str], command_name: str) -> None:
     if not notebook or options.get("help_notebook") or not Path(notebook).is_file():
         command.main(args=words, prog_name=command_name)
         return
-    check_parameters(Path(notebook), options, command_name)
+    checked = check_parameters(Path(notebook), options, command_name)
     given_output = options.get("output_path")
     if given_output and not is_local_file(given_output):
         command.main(args=words, prog_name=command_name)
@@ -68,7 +68,7 @@ def run_notebook(words: Sequence[str], command_name: str) -> None:
         words += ["--engine", engine.register()]
     prepare_output(running, output, command_name)
     try:
-        with tidy_log(running, output):
+        with tidy_log(running, output, checked):
             execute(command, words, command_name, running, output)
     finally:
         running.unlink(missing_ok=True)
@@ -79,14 +79,17 @@ def is_local_file(path: str) -> bool:
     return path != "-" and "://" not in path
 
 
-def check_parameters(notebook: Path, options: dict[str, Any], command_name: str) -> None:
-    """Stop at an unknown parameter or a wrong type before the kernel starts."""
+def check_parameters(notebook: Path, options: dict[str, Any], command_name: str) -> bool:
+    """Stop at an unknown parameter or a wrong type before the kernel starts.
+
+    The value says whether the parameters were checked: those of other projects are not.
+    """
     from papermill.cli import _resolve_type
 
     values = {name: _resolve_type(value) for name, value in options.get("parameters") or ()}
     values |= dict(options.get("parameters_raw") or ())
     if not values:
-        return
+        return False
     text = notebook.read_text(encoding="utf-8")
     modules = [
         module
@@ -94,7 +97,7 @@ def check_parameters(notebook: Path, options: dict[str, Any], command_name: str)
         if line in text and is_reader(line, text)
     ]
     if not modules:  # a notebook of another project, or one with parameters of its own
-        return
+        return False
     try:
         read_parameters = from_notebook
         if modules[0] != "covrag_lite.config":
@@ -104,6 +107,7 @@ def check_parameters(notebook: Path, options: dict[str, Any], command_name: str)
             check_systems(parameters)
     except ValueError as error:
         fail(command_name, str(error))
+    return True
 
 
 def check_systems(config: Config) -> None:
@@ -179,12 +183,16 @@ def write_output_path(running: Path, output: Path) -> None:
 
 
 @contextmanager
-def tidy_log(running: Path, output: Path) -> Iterator[None]:
-    """Let papermill's log name the copy, not the temporary file, and write nothing into its bar."""
+def tidy_log(running: Path, output: Path, checked: bool) -> Iterator[None]:
+    """Let papermill's log name the copy, not the temporary file, and write nothing into its bar.
+
+    If the parameters were checked, papermill does not call those unknown that no cell sets.
+    """
+    hidden = ("Executing notebook", "Passed unknown parameter")[: 1 + checked]
 
     def tidy(record: logging.LogRecord) -> bool:
         record.msg = str(record.msg).replace(running.name, output.name)
-        return not record.msg.startswith("Executing notebook")
+        return not record.msg.startswith(hidden)
 
     log = logging.getLogger("papermill")
     log.addFilter(tidy)

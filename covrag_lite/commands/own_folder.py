@@ -7,6 +7,7 @@ from pathlib import Path
 
 from covrag_lite.config import Config, Model, Retrieval
 from covrag_lite.data import load_passages
+from covrag_lite.engine.progress import count
 from covrag_lite.engine.weights import MODELS
 from covrag_lite.records import Passage
 
@@ -78,8 +79,3 @@ def find_local_model(model: str) -> str:
     if model.endswith(".gguf") or model.startswith(("/", ".", "~")):
         raise FileNotFoundError(f"there is no model {model!r}: check the path after --model")
     return model
-
-
-def count(n: int, noun: str) -> str:
-    """Return a number with its noun, such as "3 documents"."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

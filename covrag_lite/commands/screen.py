@@ -9,6 +9,7 @@ NARROWEST = 80
 WIDEST = 120
 UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 SHORT = 10  # a column of this width or less is never wrapped
+LONG_WORD = 24  # a longer word, such as the name of a file, may be broken
 GAP = "  "  # between the columns of a table
 
 
@@ -72,7 +73,23 @@ def divide_width(cells: Sequence[Sequence[str]], shares: Sequence[int]) -> list[
             break
         room -= sum(needed[i] for i in satisfied)
         waiting -= satisfied
-    return widths
+    return keep_words(widths, cells)
+
+
+def keep_words(widths: Sequence[int], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Widen columns that would break a word, at the cost of the widest ones."""
+    words = [[word for cell in column for word in cell.split()] for column in zip(*cells)]
+    least = [max((min(len(word), LONG_WORD) for word in column), default=0) for column in words]
+    kept = list(widths)
+    for i, width in enumerate(least):
+        while kept[i] < width:
+            spare = [kept[other] - least[other] for other in range(len(kept))]
+            widest = spare.index(max(spare))
+            if spare[widest] <= 0:
+                break
+            kept[widest] -= 1
+            kept[i] += 1
+    return kept
 
 
 def wrap_row(row: Sequence[str], widths: Sequence[int]) -> list[str]:

@@ -49,7 +49,13 @@ def track(
     if n_items and not watched:
         seconds = time.perf_counter() - start
         ending = f", {state()}" if state else ""
-        print(f"{what}: {n_items} × {unit} in {seconds:.0f} s{ending}", file=sys.stderr)
+        print(f"{what}: {count(n_items, unit)} in {seconds:.0f} s{ending}", file=sys.stderr)
+
+
+def count(n: int, noun: str) -> str:
+    """Return a number with its noun, such as "3 documents" or "1,200 batches"."""
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"
 
 
 @contextmanager

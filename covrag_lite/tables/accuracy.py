@@ -94,7 +94,9 @@ def wide(
         if metric and row.n < SMALL_SAMPLE:
             cells.append(f"{round(row.value * row.n / 100)} of {row.n}")
             continue
-        cell = f"{value_form} [{end_form}–{end_form}]".format(row.value, row.low, row.high)
+        cell = value_form.format(row.value)
+        if not pd.isna(row.low):
+            cell += f" [{end_form}–{end_form}]".format(row.low, row.high)
         if not pd.isna(row.paper):
             cell += f" ({value_form})".format(row.paper)
         cells.append(cell)

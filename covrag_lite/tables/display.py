@@ -1,17 +1,20 @@
 """Show questions, passages and predictions in a notebook (display.html); a box for a question."""
 
+import base64
 import html
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import ipywidgets as widgets
-from IPython.display import HTML
+import pandas as pd
+from IPython.display import HTML, Image
 from jinja2 import Environment
 
 from covrag_lite.records import CITATION, SCORES, Passage, Prediction, Question
 from covrag_lite.tables.labels import label_of
 
 TEMPLATE = Path(__file__).with_name("display.html")
+GUESS_FIRST = "Guess first, then click here to see the result"
 Card = tuple[str, str]  # a heading and a text
 
 
@@ -44,6 +47,14 @@ def card_of_question(question: Question) -> Card:
     if question.clean_question not in ("", question.question):
         text += f"; in clear wording: {question.clean_question}"
     return question.question, text
+
+
+def fold(table: pd.DataFrame, picture: Image) -> HTML:
+    """Return a table and a picture that open with a click: a class guesses before it looks."""
+    data = base64.b64encode(picture.data).decode()
+    image = f'<img style="max-width: 100%" alt="" src="data:image/png;base64,{data}">'
+    shown = f"{table.to_html()}<p>{image}</p>"
+    return HTML(f"<details><summary>{GUESS_FIRST}</summary>{shown}</details>")
 
 
 def ask_box(answer: Callable[[str], Prediction]) -> widgets.VBox:

@@ -10,7 +10,7 @@ from covrag_lite import metrics
 from covrag_lite.judging.answers import Answers
 from covrag_lite.judging.criteria import CITATIONS
 from covrag_lite.tables.intervals import share
-from covrag_lite.tables.labels import format_p
+from covrag_lite.tables.labels import SMALL_SAMPLE, format_p
 from covrag_lite.tables.paired import PAIRS
 
 SCORE_COLUMNS = ["judge", "dataset", "id", "system", "criterion", "score", "ranked"]
@@ -56,12 +56,23 @@ def rank_table(scores: pd.DataFrame) -> pd.DataFrame:
         for system, ranks in zip(table, places.T):
             about = (judge, criterion, system, RANK, len(ranks))
             of_paper = paper.find_values("table3", system, datasets).get(criterion)
-            long.append((*about, *metrics.mean_bootstrap(ranks), of_paper))
+            long.append((*about, *mean_rank(ranks), of_paper))
         for system, answers in rows.groupby("system", sort=False):
             score = answers.score.dropna()
             about = (judge, criterion, system, HIGH_QUALITY, len(score))
             long.append((*about, *share(is_high_quality(criterion, score)), None))
     return pd.DataFrame(long, columns=RANK_COLUMNS).astype({"paper": float})
+
+
+def mean_rank(ranks: Sequence[int]) -> metrics.Estimate:
+    """Return the mean with its bootstrap interval, which is not defined for few questions.
+
+    Resampling a few ranks that are all alike would give an interval without width.
+    """
+    mean, low, high = metrics.mean_bootstrap(ranks)
+    if len(ranks) < SMALL_SAMPLE:
+        return mean, float("nan"), float("nan")
+    return mean, low, high
 
 
 def is_high_quality(criterion: str, score: pd.Series) -> pd.Series:

@@ -193,8 +193,10 @@ def rank_facts(long: pd.DataFrame, comparisons: pd.DataFrame) -> dict[str, str]:
     """Return mean ranks, shares of high quality and pairs of systems as facts, by judge."""
     rows = long.assign(criterion=long.criterion.map(label_criterion))
     name = "{judge} {system} {criterion}"
-    forms = {"rank": "{value:.2f}", "rank interval": "[{low:.2f}–{high:.2f}]", "n": "{n}"}
-    facts = facts_of_rows(rows[rows.measure == RANK], name, forms)
+    ranks = rows[rows.measure == RANK]
+    facts = facts_of_rows(ranks, name, {"rank": "{value:.2f}", "n": "{n}"})
+    interval = {"rank interval": "[{low:.2f}–{high:.2f}]"}
+    facts |= facts_of_rows(ranks.dropna(subset="low"), name, interval)
     forms = {"high quality": "{value:.1f}"}
     facts |= facts_of_rows(rows[rows.measure == HIGH_QUALITY], name, forms)
     forms = {"better": "{better}", "tied": "{tied}", "worse": "{worse}", "p": "{sign test p}"}

@@ -58,11 +58,13 @@ def draw_thresholds(frame: pd.DataFrame, threshold: float) -> "pictures.Figure":
 
 
 def build_slider(frame: pd.DataFrame, threshold: float = 0.12) -> object:
-    """Return a slider for the threshold with its figure below.
+    """Return a slider for the threshold with its figure below; both open with a click.
 
     Not `interact`: papermill may wait for its output without end.
     """
-    from ipywidgets import FloatSlider, Image, Layout, VBox
+    from ipywidgets import Accordion, FloatSlider, Image, Layout, VBox
+
+    from covrag_lite.tables.display import GUESS_FIRST
 
     def draw(change: dict) -> None:
         file = io.BytesIO()
@@ -74,4 +76,4 @@ def build_slider(frame: pd.DataFrame, threshold: float = 0.12) -> object:
     slider = FloatSlider(threshold, min=0, max=1, step=0.01, description="threshold", layout=layout)
     slider.observe(draw, "value")
     draw({"new": threshold})
-    return VBox([slider, picture])
+    return Accordion([VBox([slider, picture])], titles=[GUESS_FIRST], selected_index=None)
