@@ -175,7 +175,7 @@ def _exact_ends(values: np.ndarray, counts: np.ndarray) -> tuple[float, float] |
     one_draw = np.zeros(n * (places.max() - first) + 1)
     one_draw[places - first] = counts / n
     size = 1 << len(one_draw).bit_length()
-    n_draws = np.fft.irfft(np.fft.rfft(one_draw, size) ** n, size)[: len(one_draw)]
+    n_draws = np.fft.irfft(np.fft.rfft(one_draw, size) ** n)[: len(one_draw)]
     cumulative = n_draws.cumsum()
     low = int(np.searchsorted(cumulative, 0.025))
     high = int(np.searchsorted(cumulative, 0.975))

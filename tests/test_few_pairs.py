@@ -68,3 +68,7 @@ def test_one_seed_whose_difference_is_a_half_is_a_mean_of_seeds():
 
 def test_a_mean_of_seeds_with_few_differing_questions_has_no_interval():
     assert np.isnan(metrics.difference_interval([0.5, 0.0, -0.5])[1:]).all()
+
+
+def test_the_difference_of_no_questions_is_unknown():
+    assert np.isnan(metrics.difference_interval([])).all()

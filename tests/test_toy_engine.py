@@ -467,6 +467,10 @@ def test_no_pack_is_longer_than_its_room():
         assert max(sum(lengths[i] for i in chosen) for chosen in pack(lengths, room)) <= room
 
 
+def test_a_pack_of_short_samples_is_full_although_there_are_many():
+    assert len(pack([1] * 200, 64)[0]) == 64
+
+
 def best_total(lengths, room):
     """The largest total within the room of a subset with the first sample, by trying them all."""
     totals = {lengths[0]}
