@@ -3,6 +3,7 @@
 import gc
 import json
 import logging
+import math
 import random
 import shutil
 import sys
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+import torch
 import transformers
 from conftest import WORDS
 from conftest import load_tiny as tiny
@@ -114,6 +116,26 @@ def test_an_engine_counts_its_requests_and_tokens(way, tiny_folder):
         "prompt_tokens": sum(n_read for n_read, _ in counts),
         "completion_tokens": sum(n_written for _, n_written in counts),
     }
+
+
+@pytest.fixture
+def damaged(tiny_folder):
+    """An engine, one of whose weights is not a number."""
+    engine = tiny(tiny_folder, quantize="none")
+    layer = engine.backbone.network.current.model.layers[0]
+    with torch.no_grad():
+        layer.self_attn.q_proj.weight[0, 0] = math.nan
+    return engine
+
+
+def test_answers_that_are_not_computed_with_numbers_are_an_error(damaged):
+    with pytest.raises(ValueError, match="its weights are damaged"):
+        damaged.complete(PROMPTS, 4)
+
+
+def test_verdicts_that_are_not_computed_with_numbers_are_an_error(damaged):
+    with pytest.raises(ValueError, match="its weights are damaged"):
+        fill(damaged, PROMPTS)
 
 
 # Other architectures: packed prompts and steps of a fixed shape, where they are possible.

@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import shutil
+import tempfile
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +24,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from covrag_lite import files
+from covrag_lite.config import ROOT
 from covrag_lite.data.documents import keep
 from covrag_lite.engine import weights
 from covrag_lite.engine.trainee import AdapterTrainee
@@ -210,6 +212,7 @@ WRITERS = {
         path, [Question(str(random.getrandbits(400)), "nq", "", ()) for _ in range(20)]
     ),
 }
+NOBODY = 65534  # the number of the user without rights
 PARTS = {"Heading": pd.DataFrame({"a": [1]})}
 
 
@@ -222,6 +225,49 @@ def test_a_file_that_does_not_fit_is_named_and_the_old_one_stays(tmp_path, small
     assert caught.value.filename == str(file)
     assert file.read_text() == "old"
     assert not [other for other in names(file) if other.endswith(".part")]
+
+
+@pytest.fixture
+def forbidden():
+    """A folder in which this user, or another one if this is root, may not write."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o755)
+
+
+def write_as_stranger(write, path, sender):
+    """Write as a user without rights, and send the message of the error."""
+    if os.getuid() == 0:
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    try:
+        write(path)
+        sender.send("written")
+    except OSError as error:
+        sender.send(files.describe_error(error))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_in_a_folder_without_permission_is_named_with_what_helps(forbidden, name):
+    receiver, sender = multiprocessing.Pipe()
+    words = (WRITERS[name], forbidden / name, sender)
+    writer = multiprocessing.get_context("fork").Process(target=write_as_stranger, args=words)
+    writer.start()
+    writer.join()
+    message = receiver.recv() if receiver.poll() else ""
+    named, _, cure = message.partition(": ")
+    assert Path(named).parent == forbidden
+    assert cure == (
+        "Permission denied, so this file was not written; make the folder writable, or choose "
+        "another one"
+    )
+
+
+def test_no_duration_is_measured_with_a_clock_that_may_go_backwards():
+    modules = (ROOT / "covrag_lite").rglob("*.py")
+    assert [path.name for path in modules if "time.time()" in path.read_text()] == []
 
 
 def test_a_conversion_that_does_not_fit_leaves_nothing(tmp_path, monkeypatch):

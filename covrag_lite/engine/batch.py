@@ -1,5 +1,6 @@
 """One batch of prompts: written in halves if it does not fit into memory, and counted."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,10 +20,21 @@ def write_batch(
 ) -> list[Completion]:
     """Write a batch, in halves if it does not fit into memory, and count its tokens."""
     completions = write_in_halves(write, prompts, used)
+    check_numbers(completions)
     texts = [completion.text for completion in completions]
     used["requests"] += len(completions)
     used["completion_tokens"] += sum(vocabulary.count(texts))
     return completions
+
+
+def check_numbers(completions: Sequence[Completion]) -> None:
+    """Raise an error if a model computed NaN: its texts would mean nothing."""
+    for completion in completions:
+        if any(map(math.isnan, (completion.probabilities or {}).values())):
+            raise ValueError(
+                "the model computes values that are not numbers: its weights are damaged, or too "
+                "large for the precision of this device; download them again, or try -p device cpu"
+            )
 
 
 def write_in_halves(write: WriteBatch, prompts: Sequence[str], used: Counter) -> list:
