@@ -174,3 +174,7 @@ def test_every_recorded_world_is_built_again_with_the_same_words(runs):
         questions = load_questions(run.config)
         passages = load_passages(run.config)
         recorded.check_data(run, questions=questions, passages=passages)
+
+
+def test_every_question_is_judged_by_default():
+    assert Config().judging.n_judged == 0

@@ -127,6 +127,14 @@ def test_the_licence_of_a_folder_is_the_one_that_is_given_or_a_blank_to_fill_in(
     assert "| training data | CC0-1.0 |" in card
 
 
+@pytest.mark.parametrize(
+    ("licence", "name_on_the_hub"),
+    [("Apache-2.0", "apache-2.0"), ("Llama 2", "llama2"), ("Llama 3.1", "llama3.1")],
+)
+def test_a_licence_has_its_name_on_the_hub(licence, name_on_the_hub):
+    assert model_card.LICENCE_IDS[licence] == name_on_the_hub
+
+
 def test_a_base_model_that_is_a_local_file_needs_its_id_on_the_hub():
     with pytest.raises(ValueError, match="give the id that it has on the hub, as in --base"):
         model_card.find_base("/models/tiny.gguf")

@@ -103,6 +103,15 @@ def test_memory_foreseen_without_weights_is_within_a_tenth_of_what_was_measured(
         assert foreseen / 1e9 == pytest.approx(row[f"{way}_peak_gb"], rel=0.1), row
 
 
+def test_each_adapter_weight_is_offloaded_with_two_moments(networks):
+    network = networks["7b"]
+    shape = RowShape(2048, 0, 100, 1024)
+    offload = Training(activations="offload")
+    layers = network.config.num_hidden_layers * memory.layer_bytes(network, 2048, "offload")
+    of_optimizer = memory.offloaded_bytes(network, offload, shape) - layers
+    assert of_optimizer == 3 * 4 * memory.count_adapter_weights(network, offload)
+
+
 @pytest.fixture
 def dry_run(capsys, tmp_path):
     """What a dry run of Llama 2 7B on a card of 12 GB prints."""

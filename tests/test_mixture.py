@@ -95,6 +95,12 @@ def make_outcomes(right):
     return pd.Series(right, index=index, dtype=float)
 
 
+def test_the_smallest_visible_difference_is_written_to_a_thousandth(monkeypatch):
+    monkeypatch.setattr(mixture, "detectable_difference", lambda means: 0.12345)
+    outcomes = make_outcomes([1, 0])
+    assert mixture.difference("a", "b", "1", outcomes, outcomes)["smallest_visible"] == 0.123
+
+
 def test_a_question_of_one_side_only_is_not_compared():
     row = mixture.difference("a", "b", "1", make_outcomes([1, 0, 0]), make_outcomes([1, 1]))
     assert [row[name] for name in ("n", "accuracy_from", "accuracy_to")] == [2, 50, 100]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from covrag_lite.config import Config
-from covrag_lite.plugins.related import features, heads
+from covrag_lite.plugins.related import features, heads, train_heads
 from covrag_lite.plugins.related.features import Pair
 from covrag_lite.plugins.related.head_tables import head_table
 from covrag_lite.plugins.related.heads import MissingHead, find_head, score_entailment
@@ -230,3 +230,17 @@ def test_the_table_of_a_head_has_its_auroc_with_the_interval():
     row = {"score": "head", "n": 40, "majority (%)": 60.0, "right (%)": 72.5, "balanced (%)": None}
     table = head_table({"validation": [row | {"AUROC": 0.8, "low": 0.7, "high": 0.9}]})
     assert table.iloc[0].tolist() == ["head", 40, "60.0", "72.5", "–", "0.80 [0.70, 0.90]"]
+
+
+@pytest.mark.parametrize(("n_learnt", "n_validation"), [(50, 10), (3, 1), (0, 0)])
+def test_a_fifth_as_many_questions_validate_a_head_as_teach_it(n_learnt, n_validation, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        train_heads, "load_questions", lambda config: asked.append(config.data.n_questions) or []
+    )
+    monkeypatch.setattr(train_heads, "load_passages", lambda config: [])
+    monkeypatch.setattr(train_heads, "load_retriever", lambda settings, passages: None)
+    monkeypatch.setitem(train_heads.LABEL_PAIRS, EVALUATOR, lambda *sources: [])
+    config = Config().change(n_learnt=n_learnt)
+    train_heads.load_validation_pairs(config, EVALUATOR)
+    assert asked == [n_validation]

@@ -23,6 +23,7 @@ from covrag_lite.tables import (
     load_basis,
     method_picture,
     mixture,
+    own_documents,
     training_data,
 )
 from covrag_lite.tables.comparisons.table import build_seeds
@@ -32,6 +33,7 @@ from covrag_lite.tables.table import Table
 
 EMBEDDED = Path("figures", "embedded")
 PICTURED = Path("results", lesson.RECORDS["table2"], "table2")  # in the picture of the method
+READERS = Path("results", "real")  # its folders are the backbones with real questions
 SEED_FOLDER = "seed-"  # how the folder of one training run begins
 
 Tables = Mapping[Path, Table]  # by their places under the root: folder and name
@@ -48,10 +50,11 @@ class Rebuilt:
 
 @dataclass
 class Together:
-    """Runs that are shown together with the others of their backbone."""
+    """Runs that are shown together: those of one backbone, and those on own documents."""
 
     seeds: dict[Path, dict[str, pd.DataFrame]] = field(default_factory=dict)
     arms: dict[Path, dict[tuple[str, str], pd.DataFrame]] = field(default_factory=dict)
+    own: dict[str, tuple[str, pd.DataFrame]] = field(default_factory=dict)
 
     def add(self, run: Recorded, root: Path, predictions: object) -> bool:
         """Add a run, unless its table shows it alone; return whether it was added."""
@@ -64,6 +67,8 @@ class Together:
             arms = self.arms.setdefault(folder.parent.parent, {})
             arms[folder.parent.name, seed] = to_frame(predictions)
             return True
+        if own_documents.is_own(folder):  # which is also shown alone
+            self.own[folder.name] = (run.config.model.model, to_frame(predictions))
         return False
 
     def build(self, root: Path) -> Iterator[tuple[Path, Table]]:
@@ -77,6 +82,13 @@ class Together:
                 yield folder / "answerable" / "answerable", table
         for folder, frames in self.arms.items():  # next to the readers of the same backbone
             yield folder / "mixture", mixture.build_arms(frames, self.seeds[folder.parent])
+        if self.own:
+            readers = {
+                folder.name: frames
+                for folder, frames in self.seeds.items()
+                if folder.parent == READERS
+            }
+            yield own_documents.PLACE, own_documents.build(self.own, readers)
 
 
 def build_tables(root: Path = ROOT) -> Rebuilt:

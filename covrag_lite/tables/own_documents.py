@@ -1,0 +1,84 @@
+"""What to expect on own documents: small folders, and the same questions in the large test.
+
+A folder results/own-<documents>-<model>... has a recorded run of `covrag eval` on the documents of
+some test questions. In the large test, trained readers answered the same questions from all of its
+passages. There the search is harder, so their accuracy is a lower bound for the small folder.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from covrag_lite import metrics
+from covrag_lite.systems.names import RAG_TRAINED
+from covrag_lite.tables.facts import facts_of_rows
+from covrag_lite.tables.intervals import share
+from covrag_lite.tables.labels import label_of
+from covrag_lite.tables.table import Table
+
+PLACE = Path("results", "own-documents", "own_documents")
+START = "own-"  # how the folder of such a run begins
+NOTE = (
+    "Right: the normalised answer contains a gold answer. For a reader with several training runs "
+    "it is the mean over runs, with a bootstrap interval over questions."
+)
+COLUMNS = ["documents", "model", "system", "searched", "n", "right", "low", "high"]
+# What is searched; in the large test also without the questions whose answer was not found.
+FOLDER = "the folder"
+LARGE = "the large test"
+FOUND = "the large test, where a passage read contains the answer"
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether a recorded run is one on own documents."""
+    return folder.name.startswith(START) and folder.name != PLACE.parent.name
+
+
+def build(
+    runs: Mapping[str, tuple[str, pd.DataFrame]], readers: Mapping[str, Mapping[str, pd.DataFrame]]
+) -> Table:
+    """Build the table from runs, each with its model, and from readers by backbone and seed."""
+    rows = []
+    questions = {}
+    for name, (model, frame) in runs.items():
+        documents = name.split("-")[1]
+        questions.setdefault(documents, set()).update(frame.id)
+        for system, answers in frame.groupby("system", sort=False):
+            right = answers.normalised.astype(float)
+            rows.append((documents, model, label_of(system), FOLDER, *estimate(right)))
+    for documents, ids in questions.items():
+        for backbone, frames in readers.items():
+            for searched, right in read_in_large_test(frames, ids):
+                reader = (documents, backbone, label_of(RAG_TRAINED), searched)
+                rows.append((*reader, *estimate(right)))
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    forms = {"right": "{right:.1f}", "interval": "[{low:.0f}–{high:.0f}]", "n": "{n}"}
+    facts = facts_of_rows(table, "{documents} {model}, {system}, {searched}:", forms)
+    shown = table[COLUMNS[:5]].assign(
+        right=[f"{row.right:.1f} [{row.low:.0f}–{row.high:.0f}]" for row in table.itertuples()]
+    )
+    return Table(PLACE.name, table, {"Right answers in %": shown}, [NOTE], facts)
+
+
+def read_in_large_test(
+    frames: Mapping[str, pd.DataFrame], ids: set[str]
+) -> Iterator[tuple[str, pd.Series]]:
+    """Yield how often each of these questions is answered, over all training runs of a reader."""
+    of_runs = [
+        frame[(frame.system == RAG_TRAINED) & frame.id.isin(ids)] for frame in frames.values()
+    ]
+    answers = pd.concat(of_runs)
+    answers = answers.assign(right=answers.normalised.astype(float))
+    found = answers[answers.found_first.astype(bool)]
+    for searched, chosen in ((LARGE, answers), (FOUND, found)):
+        if len(chosen):
+            yield searched, chosen.groupby("id").right.mean()
+
+
+def estimate(right: pd.Series) -> tuple[int, float, float, float]:
+    """Return the number of questions, and the share of right answers in % with its interval."""
+    if right.isin((0.0, 1.0)).all():
+        return len(right), *share(right.astype(bool))
+    mean, low, high = metrics.mean_bootstrap(right.to_numpy())
+    return len(right), 100 * mean, 100 * low, 100 * high

@@ -1,0 +1,69 @@
+"""What to expect on own documents: the table of small folders and of the large test."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from covrag_lite.tables import own_documents
+
+# Of four questions about the documents, one was not found in the large test.
+LARGE = {
+    "1": [("q1", True, True), ("q2", True, False), ("q3", True, True), ("q4", False, False)],
+    "2": [("q1", True, True), ("q2", True, True), ("q3", True, True), ("q4", False, False)],
+}
+
+
+def frame(system, rows):
+    """Answers of a system: id, whether a passage has the answer, and whether it is right."""
+    columns = ["id", "found_first", "normalised"]
+    return pd.DataFrame(rows, columns=columns).assign(system=system)
+
+
+@pytest.fixture
+def table():
+    small = frame("RAG trained", [(f"q{n}", True, n == 1) for n in (1, 2, 3, 4)])
+    readers = {}
+    for seed, rows in LARGE.items():
+        other = ("another question", True, False)
+        of_seed = frame("RAG trained", [*rows, other])
+        readers[seed] = pd.concat([of_seed, frame("CoV-RAG", [("q1", True, False)])])
+    built = own_documents.build({"own-toy-small": ("small", small)}, {"large": readers})
+    return built.rows.set_index("searched")
+
+
+def test_a_folder_shows_the_share_of_its_right_answers(table):
+    assert table.loc[own_documents.FOLDER, ["n", "right"]].tolist() == [4, 25.0]
+
+
+def test_the_same_questions_are_taken_from_the_large_test(table):
+    # q1, q3 always, q2 once of twice, q4 never; another question and CoV-RAG do not count.
+    assert table.loc[own_documents.LARGE, ["n", "right"]].tolist() == [4, 62.5]
+
+
+def test_questions_whose_answer_was_not_found_can_be_left_out(table):
+    row = table.loc[own_documents.FOUND]
+    assert row.n == 3
+    assert row.right == pytest.approx(100 * 2.5 / 3)
+
+
+def test_the_documents_are_named_by_their_folder(table):
+    assert set(table.documents) == {"toy"}
+
+
+def test_the_interval_of_one_run_is_wilsons(table):
+    assert table.loc[own_documents.FOLDER, ["low", "high"]].round(1).tolist() == [4.6, 69.9]
+
+
+def test_a_backbone_without_these_questions_has_no_row():
+    small = frame("RAG trained", [("q1", True, True)])
+    other = {"1": frame("RAG trained", [("another question", True, True)])}
+    built = own_documents.build({"own-toy-small": ("small", small)}, {"large": other})
+    assert built.rows.model.tolist() == ["small"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"), [("own-squad-x", True), ("own-documents", False), ("seed-1", False)]
+)
+def test_a_run_on_own_documents_is_known_by_its_folder(name, is_own):
+    assert own_documents.is_own(Path("results", name)) == is_own
