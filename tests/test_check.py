@@ -77,6 +77,13 @@ def test_facts_that_nothing_builds_are_noted(with_old_facts):
     assert note == f"results/toy/gone.facts.json: {reason}"
 
 
+def test_facts_of_a_table_that_was_not_built_again_are_a_difference(alone):
+    (alone / "results" / "toy" / "claim.facts.json").write_text('{"gain": "+1.5"}')
+    (difference,) = check(alone).differences
+    sentence = "its table was not built again from any recorded run"
+    assert difference == f"results/toy/claim.facts.json: {sentence}"
+
+
 def test_one_altered_prediction_is_found(judged, tmp_path):
     run = find(judged, "table2")
     file = run.file("predictions.jsonl.xz")

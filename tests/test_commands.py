@@ -220,6 +220,11 @@ def test_a_narrow_column_leaves_its_room_to_the_others():
     assert screen.divide_width([["ab", "x" * 200]], (1, 1)) == [2, screen.screen_width() - 4]
 
 
+def test_a_column_that_needs_less_than_its_share_leaves_the_rest():
+    total = screen.screen_width() - 2
+    assert screen.divide_width([["x" * 20, "y " * 200]], (1, 1)) == [20, total - 20]
+
+
 def test_a_table_breaks_no_name_of_a_file(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = screen.table(("file", "words"), [("minutes-of-may.html", "word " * 60)], (1, 9))

@@ -16,7 +16,7 @@ from covrag_lite.plugins.related import SYSTEMS, heads, runner
 from covrag_lite.plugins.related import table as related
 from covrag_lite.plugins.related.names import A2R, COQ, CRAG, FAVE, HEADS, RRR, UOQ
 from covrag_lite.runs.recorded import save_run
-from covrag_lite.systems import evaluate, palette
+from covrag_lite.systems import evaluate, find_system, palette
 from covrag_lite.systems.names import (
     COV_RAG,
     EXPANSION,
@@ -77,6 +77,16 @@ def run_only(names, config, resources, questions):
 
 def test_every_method_is_registered():
     assert tuple(system.name for system in SYSTEMS) == METHODS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_reads_with_the_adapter_that_only_answers(name):
+    assert find_system(name).adapter == "rag"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_rrr_has_a_rewriter(name):
+    assert find_system(name).rewriter == ("rewrite" if name == RRR else "")
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -244,3 +244,15 @@ def test_a_fifth_as_many_questions_validate_a_head_as_teach_it(n_learnt, n_valid
     config = Config().change(n_learnt=n_learnt)
     train_heads.load_validation_pairs(config, EVALUATOR)
     assert asked == [n_validation]
+
+
+def test_the_balanced_accuracy_of_a_head_gives_both_labels_the_same_weight(monkeypatch):
+    monkeypatch.setattr(train_heads, "SIMPLE", {"toy": ()})
+    monkeypatch.setattr(train_heads, "compute_features", lambda encoder, pairs: {})
+    pair = Pair("question", Passage("p", "", "text"), "statement")
+    labelled = [(pair, True), (pair, True), (pair, True), (pair, False), (pair, None)]
+    scores = np.array([0.9, 0.9, 0.1, 0.9, 0.9])  # two of three true pairs, and no false one
+    (row,) = train_heads.validate({"kind": "toy", "encoder": ""}, labelled, scores)
+    assert row["n"] == 4
+    assert row["right (%)"] == 50.0
+    assert row["balanced (%)"] == 33.333

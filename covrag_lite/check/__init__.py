@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covrag_lite.check.pages import check_pages
-from covrag_lite.check.tables import build_tables, compare_tables, list_unchecked, load_facts
+from covrag_lite.check.tables import (
+    build_tables,
+    compare_tables,
+    list_unbuilt,
+    list_unchecked,
+    load_facts,
+)
 from covrag_lite.config import ROOT
 
 
@@ -32,6 +38,7 @@ def check(root: Path = ROOT, write: bool = False, rebuild: bool = False) -> Repo
     differences = [
         *rebuilt.differences,
         *compared.differences,
+        *list_unbuilt(root, rebuilt),
         *check_pages(root, facts, write or rebuild),
     ]
     unchecked = list_unchecked(root, rebuilt.tables)
