@@ -176,5 +176,15 @@ def test_every_recorded_world_is_built_again_with_the_same_words(runs):
         recorded.check_data(run, questions=questions, passages=passages)
 
 
-def test_every_question_is_judged_by_default():
-    assert Config().judging.n_judged == 0
+def test_the_defaults_are_those_of_a_recorded_run_that_changed_few_of_them():
+    changed = {"data", "n_questions", "systems", "name", "record"}
+    file = ROOT / "results" / "own-nq-smollm2-135m-cpu" / "table2.manifest.json"
+    used = json.loads(file.read_text())["parameters"]
+    defaults = json.loads(json.dumps(Config().flat()))
+    assert {name for name in defaults if used[name] != defaults[name]} == changed
+
+
+def test_no_recorded_run_names_a_folder_of_its_machine():
+    for run in recorded.find():
+        for value in run.manifest["parameters"].values():
+            assert not str(value).startswith(("/", "~")), run.folder

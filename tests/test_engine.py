@@ -220,6 +220,13 @@ def test_a_token_with_a_quotation_mark_inside_is_forbidden(fast):
     assert not [text for text in allowed if '"' in text[:-1]]
 
 
+def test_no_special_token_is_written_into_a_revised_question(fast):
+    special = set(fast.backbone.vocabulary.tokenizer.all_special_ids)
+    allowed = set((~fast.backbone.quoted.forbidden).nonzero()[:, 0].tolist())
+    assert special
+    assert not special & allowed
+
+
 def test_only_tokens_that_end_with_a_quotation_mark_end_a_question(fast):
     tokenizer = fast.backbone.vocabulary.tokenizer
     ends = [tokenizer.decode([token]) for token in fast.backbone.quoted.ends]

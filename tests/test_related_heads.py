@@ -236,14 +236,16 @@ def test_the_table_of_a_head_has_its_auroc_with_the_interval():
 def test_a_fifth_as_many_questions_validate_a_head_as_teach_it(n_learnt, n_validation, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        train_heads, "load_questions", lambda config: asked.append(config.data.n_questions) or []
+        train_heads,
+        "load_questions",
+        lambda config: asked.append((config.data.split, config.data.n_questions)) or [],
     )
     monkeypatch.setattr(train_heads, "load_passages", lambda config: [])
     monkeypatch.setattr(train_heads, "load_retriever", lambda settings, passages: None)
     monkeypatch.setitem(train_heads.LABEL_PAIRS, EVALUATOR, lambda *sources: [])
     config = Config().change(n_learnt=n_learnt)
     train_heads.load_validation_pairs(config, EVALUATOR)
-    assert asked == [n_validation]
+    assert asked == [("validation", n_validation)]
 
 
 def test_the_balanced_accuracy_of_a_head_gives_both_labels_the_same_weight(monkeypatch):

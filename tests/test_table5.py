@@ -268,6 +268,13 @@ def test_notes_count_revisions(frame):
     ]
 
 
+def test_notes_follow_the_order_of_the_systems(frame):
+    systems = ["CoV-RAG w/o chain", "CoV-RAG"]
+    in_order = pd.concat([frame[frame.system == system] for system in systems])
+    notes = table5.chain_notes(in_order)
+    assert [note.partition(":")[0] for note in notes] == ["CoV-RAG, no scores", "CoV-RAG"]
+
+
 def test_without_both_systems_the_scores_have_no_effect(frame):
     assert table5.effect_facts(frame[frame.system == "CoV-RAG"]) == {}
 
