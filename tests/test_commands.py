@@ -187,7 +187,8 @@ def test_a_cited_passage_is_quoted_and_others_are_named():
 
 def test_a_citation_of_a_passage_that_was_not_read_counts_as_none():
     step = Round("q", (Passage("p", "a.txt", "text"),), "so it is[7]")
-    assert "It cites none of the passages." in prediction_text.describe_answer("Answer", step)
+    lines = prediction_text.describe_answer("Answer", step).splitlines()
+    assert lines[2:] == ["  It cites none of the passages.", "  It read: a.txt"]
 
 
 def test_a_verdict_that_did_not_parse_is_shown_as_it_was_written():

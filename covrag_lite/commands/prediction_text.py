@@ -60,7 +60,9 @@ def describe_answer(name: str, step: Round) -> str:
         blocks.append(f"{INDENT}It cites none of the passages.")
     others = [p.title for number, p in enumerate(step.passages, 1) if number not in valid]
     if others:
-        blocks.append(paragraph(f"Also read: {'; '.join(dict.fromkeys(others))}", INDENT))
+        beginning = "Also read" if valid else "It read"
+        titles = "; ".join(dict.fromkeys(others))
+        blocks.append(paragraph(f"{beginning}: {titles}", INDENT))
     return "\n".join(blocks)
 
 
