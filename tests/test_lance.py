@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import lancedb
+import pyarrow
 import pytest
 
 from covrag_lite.config import Retrieval
@@ -80,6 +81,28 @@ def test_of_equal_scores_the_first_passages_are_found_however_many_there_are(
     passages = [Passage("p0", "", "an otter of Ambleford and a kite")]
     passages += [Passage(f"p{i}", "", "the otter of Brinkwell") for i in range(1, 3 * lance.DEPTH)]
     assert ids(load_retriever(settings, passages)([query])) == [expected]
+
+
+class Backwards:
+    """A table of 100 rows with equal scores, which finds the last rows first."""
+
+    def search(self, query, query_type):
+        return self
+
+    def select(self, columns):
+        return self
+
+    def limit(self, depth):
+        self.rows = list(range(100))[-depth:]
+        return self
+
+    def to_arrow(self):
+        columns = {"_score": [1.0] * len(self.rows), "row": self.rows}
+        return {name: pyarrow.array(values) for name, values in columns.items()}
+
+
+def test_equal_scores_are_searched_deeper_until_the_first_rows_are_found():
+    assert lance.find_rows(Backwards(), "otter", 3) == [0, 1, 2]
 
 
 # Interrupted builds.
