@@ -15,7 +15,7 @@ from toy_project import find
 from covrag_lite.check import __main__ as command
 from covrag_lite.check import check, tables
 from covrag_lite.check.pages import check_pages
-from covrag_lite.check.tables import Rebuilt, try_to_load
+from covrag_lite.check.tables import Rebuilt, build_figures, try_to_load
 from covrag_lite.config import ROOT
 from covrag_lite.data import load_questions
 from covrag_lite.data.missing import DataMissing
@@ -343,3 +343,15 @@ def test_a_table_is_one_file_and_one_entry(alone, monkeypatch):
 
 def test_the_picture_of_the_method_shows_a_recorded_run():
     assert (ROOT / tables.PICTURED.with_suffix(".manifest.json")).exists()
+
+
+def test_figures_and_tables_of_speed_are_built_again():
+    places = {place.as_posix() for place, _ in build_figures(ROOT)}
+    assert places == {
+        "figures/embedded/figure4",
+        "figures/embedded/speed",
+        "figures/embedded/training",
+        "results/speed-cpu/speed",
+        "results/speed-engines/speed",
+        "results/speed-h200/speed",
+    }

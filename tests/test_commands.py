@@ -162,6 +162,12 @@ def test_an_error_of_the_program_keeps_its_traceback():
         {}["missing"]
 
 
+def test_eval_refuses_a_negative_number_of_questions(folder, capsys):
+    status, errors = status_and_errors(capsys, evaluate.main, str(folder), "--n", "-1")
+    assert status == 2
+    assert errors.endswith("covrag eval: --n is -1, but must be 0 (all) or more\n")
+
+
 # A prediction in plain words.
 
 
