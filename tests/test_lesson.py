@@ -162,6 +162,11 @@ def test_the_baseline_of_the_thresholds_is_the_accuracy_of_the_reader(thresholds
     assert baseline.get_color() == palette()[RAG_TRAINED]
 
 
+def test_both_panels_of_the_thresholds_say_what_the_threshold_is(frame):
+    labels = {axes.get_xlabel() for axes in threshold_curve.draw_thresholds(frame, 0.25).axes}
+    assert labels == {"search again below this expected correctness"}
+
+
 def test_the_title_of_the_thresholds_counts_what_the_chosen_one_gives(frame):
     figure = threshold_curve.draw_thresholds(frame, 0.25)
     assert figure.get_suptitle() == "threshold 0.25: 50.0 % right, 1 of 6 searched again"
