@@ -72,7 +72,7 @@ DISPLAY_ARGUMENTS = frozenset(
     "help description title label labels legend color colour figsize dpi fontsize size linewidth "
     "lw ls linestyle marker markersize alpha zorder ha va rotation pad width height indent "
     "stacklevel encoding errors desc unit caption style ensure_ascii flush file maxsize why "
-    "effect".split()
+    "effect show_progress show_progress_bar".split()
 )
 
 
