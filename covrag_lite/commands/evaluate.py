@@ -86,7 +86,7 @@ def choose_name(name: str, folder: str) -> str:
     """Return the run's name: by default the folder's, with letters, digits and dashes only."""
     if not name:
         stem = re.sub(r"[^\w-]+", "-", Path(folder).expanduser().resolve().name).strip("-")
-        return f"{stem}-own" if stem in TRACKED or not stem else stem
+        return f"{stem}-own".strip("-") if stem in TRACKED or not stem else stem
     if name in TRACKED or not re.fullmatch(r"[\w][\w.-]*", name):
         raise ValueError(
             f"--name is {name!r}, but must be letters, digits, dots and dashes, and none of "
