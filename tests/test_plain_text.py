@@ -1,4 +1,4 @@
-"""What commands print: tables that fit a terminal, answers with their sources, verdicts in words."""
+"""What commands print: tables that fit a terminal, answers with sources, verdicts in words."""
 
 import sys
 import warnings
@@ -64,6 +64,11 @@ def test_columns_divide_the_width_by_their_shares(monkeypatch):
     assert screen.divide_width([[long, long]], (1, 3)) == [19, 57]  # 79 - 2 for the gap
 
 
+def test_a_column_of_ten_letters_is_never_wrapped(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert screen.divide_width([["two shorts", "x " * 200]], (1, 50)) == [10, 67]
+
+
 def test_a_widened_column_takes_its_room_from_the_widest_one(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     words = ["minutes-of-may.html", "word " * 60, "text " * 60]
@@ -101,7 +106,10 @@ def test_every_citation_gets_one_space_before_it():
 def test_passages_are_cited_in_their_order_and_once():
     step = read("so[2], and so[1], again[2]", PUMP, NOTES)
     lines = prediction_text.describe_answer("Answer", step).splitlines()
-    assert [line for line in lines if line.startswith("  [")] == ["  [1] pump.md", "  [2] notes.txt"]
+    assert [line for line in lines if line.startswith("  [")] == [
+        "  [1] pump.md",
+        "  [2] notes.txt",
+    ]
 
 
 def test_the_last_passage_can_be_cited():
