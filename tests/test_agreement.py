@@ -176,3 +176,29 @@ def test_a_comparison_is_a_fact_by_judge_and_criterion():
 def test_the_auroc_of_one_right_answer_has_an_interval():
     value, low, high = clustered_auroc(SCORES, np.array([True, False, False, False]), "abcd")
     assert (value, low, high) == (1.0, 1.0, 1.0)
+
+
+def test_an_answer_that_cannot_be_scored_is_not_compared(questions):
+    *_, unscored = questions  # its gold answer normalises to nothing
+    groups = []
+    rows = []
+    for question in (questions[0], unscored):
+        groups.append({"RAG": Prediction(question, "RAG", (Round("", (), "Edith Marrow"),))})
+        rows.append(("x", "nq", question.id, "RAG", "correctness", 0.9, True))
+    scores = pd.DataFrame(rows, columns=SCORE_COLUMNS)
+    compared = compare_scores(scores, Answers([questions[0], unscored], groups, []))
+    assert compared[["n", "right"]].values.tolist() == [[1, 100]]
+
+
+def test_an_answer_is_compared_by_the_round_that_is_kept(questions):
+    rounds = (Round("", (), "Edith Marrow"), Round("", (), "Aldermere"))
+    kept_first = Prediction(questions[0], "CoV-RAG", rounds, kept=0)
+    rows = [("x", "nq", "q1", "CoV-RAG", "correctness", 0.9, True)]
+    scores = pd.DataFrame(rows, columns=SCORE_COLUMNS)
+    compared = compare_scores(scores, Answers(questions[:1], [{"CoV-RAG": kept_first}], []))
+    assert compared.right.tolist() == [100]
+
+
+def test_without_a_right_answer_the_auroc_and_its_interval_are_unknown():
+    area = clustered_auroc(SCORES, np.full(4, False), "abcd")
+    assert np.isnan(area).all()

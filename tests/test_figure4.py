@@ -308,3 +308,45 @@ def test_the_number_of_parameters_is_that_of_the_models_shape(
     last_norm = width
     parameters = words * width + layers * layer + last_norm
     assert backbones.load_backbones()[backbone]["parameters"] == parameters
+
+
+# The table of a notebook.
+
+
+def test_the_table_keeps_the_order_of_measures_systems_and_sizes(long):
+    table = figure4.wide(long)
+    assert list(table) == ["SmolLM2 135M", "Qwen2.5-Coder 1.5B"]
+    assert table.index.tolist() == [
+        ("accuracy", "RAG (trained)"),
+        ("accuracy", "CoV-RAG, first answer"),
+        ("accuracy", "CoV-RAG"),
+        ("AUROC", "verifier's score"),
+        ("gain", "Two adapters − RAG (trained)"),
+        ("gain", "CoV-RAG − RAG (trained)"),
+        ("gain", "CoV-RAG − its first answer"),
+    ]
+
+
+def test_the_table_can_show_some_measures_only(long):
+    table = figure4.wide(long, ("gain", "AUROC"))
+    assert set(table.index.get_level_values("measure")) == {"gain", "AUROC"}
+
+
+def test_a_negative_gain_of_the_table_has_a_minus_sign(long):
+    gains = figure4.wide(long, ("gain",))
+    assert gains.loc[("gain", "CoV-RAG − RAG (trained)"), "SmolLM2 135M"] == "−0.5 [−1.5, +0.5]"
+
+
+def test_what_one_backbone_did_not_run_is_a_dash_in_the_table(long):
+    is_missing = (long.backbone == SMALL) & (long.measure == "AUROC")
+    table = figure4.wide(long[~is_missing])
+    assert table.loc[("AUROC", "verifier's score")].to_dict() == {
+        "SmolLM2 135M": "–",
+        "Qwen2.5-Coder 1.5B": "0.75",
+    }
+
+
+def test_the_table_next_to_the_paper_names_its_systems_and_the_gain(long):
+    table = figure4.next_to_paper(long)
+    assert table.index.names == ["whose", "backbone"]
+    assert list(table) == ["RAG (trained)", "CoV-RAG, first answer", "CoV-RAG", "CoV-RAG − RAG"]

@@ -164,3 +164,27 @@ def test_where_no_gold_passage_is_known_none_is_counted(predictions):
 def test_lost_passages_are_shown_by_both_queries(predictions):
     lost = table4.drift(rewrite(predictions, q3="hills of the river"))
     assert list(lost) == ["question, finds a gold passage", "rewritten, no longer finds it"]
+
+
+def test_three_lost_passages_are_shown(predictions):
+    as_asked = dict.fromkeys(("q1", "q3", "q4", "q5", "q7"), "hills of the river")
+    known = []
+    for p in rewrite(predictions, **as_asked):
+        if p.system == "CoV-RAG-S":  # as if every question found its gold passage
+            question = replace(p.question, gold_passages=(p.rounds[0].passages[0].id,))
+            p = replace(p, question=question)
+        elif p.question.id in as_asked:
+            p = replace(p, question=replace(p.question, gold_passages=("missing",)))
+        known.append(p)
+    lost = table4.drift(known)
+    assert lost.iloc[:, 0].tolist() == [TEXTS["q1"], TEXTS["q3"], TEXTS["q4"]]
+
+
+def test_the_rows_of_the_queries_are_named(queries):
+    assert queries.index.name == "query"
+    assert list(queries) == ["changed", "no shared word", "gold passage found", "in %"]
+
+
+def test_without_clean_wordings_there_is_no_row_of_them(predictions):
+    without = [replace(p, question=replace(p.question, clean_question="")) for p in predictions]
+    assert "clean wording (oracle)" not in table4.query_table(without, toy.search).index

@@ -311,3 +311,47 @@ def test_a_freely_decoded_verdict_counts_for_the_format(frame):
     rows = chain_table(pd.concat([frame, free])).set_index(["system", "metric"])
     assert rows.loc[("CoV-RAG", "format"), ["n", "value"]].tolist() == [4, 75.0]
     assert ("CoV-RAG w/o chain", "format") not in rows.index
+
+
+# What scores change, and examples.
+
+
+def test_the_effect_of_the_scores_counts_gained_and_lost_questions(published):
+    effect = score_effect(published).set_index("measure")
+    assert effect.loc["judge", ["gained", "lost", "McNemar p", "n"]].tolist() == [2, 0, "0.500", 6]
+
+
+def test_the_papers_effect_needs_both_of_its_values(published):
+    one_set = published[(published.system != "CoV-RAG") | (published.dataset == "nq")]
+    assert score_effect(one_set).paper.tolist() == ["–"] * 3
+    other = published[(published.system == "CoV-RAG") | (published.dataset == "nq")]
+    assert score_effect(other).paper.tolist() == ["–"] * 3
+
+
+def test_the_effect_of_the_scores_is_on_questions_that_both_judged(published):
+    unparsed = (published.system == "CoV-RAG") & (published.id == "q1")
+    partly = published.assign(judgment=published.judgment.mask(unparsed))
+    effect = score_effect(partly).set_index("measure")
+    assert effect.n.to_dict() == {"judge": 5, "single": 6, "multi": 6}
+
+
+def test_a_verdict_that_did_not_parse_is_no_judgment(frame):
+    unparsed = (frame.system == "CoV-RAG") & frame.id.isin(["q1", "q2"])
+    partly = frame.assign(judgment=frame.judgment.mask(unparsed))
+    rows = chain_table(partly).set_index(["system", "metric"])
+    assert rows.loc[("CoV-RAG", "judge"), ["n", "value"]].tolist() == [4, 50.0]  # q5 and q7
+
+
+def test_revisions_are_counted_under_their_headings(frame):
+    table = revision_table(frame)
+    assert table.index.tolist() == ["CoV-RAG, no scores", "CoV-RAG"]
+    row = table.loc["CoV-RAG"].to_dict()
+    assert row == {
+        **{"needed a revision": 2, "revised": 3, "both": 2},
+        "both, and found a gold passage": 2,
+    }
+
+
+def test_an_example_has_two_rounds(predictions):
+    deep = [replace(p, rounds=(*p.rounds, p.rounds[0])) if p.revised else p for p in predictions]
+    assert [len(p.rounds) for p in example(deep)] == [2, 2]

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -320,3 +321,73 @@ def test_data_that_is_not_that_of_the_run_is_refused(run, name, records):
     write_jsonl(library / f"{name}.jsonl", changed)
     with pytest.raises(recorded.DataChanged):
         table6.load_with_data(run)
+
+
+# The table, and its parts and facts.
+
+
+@pytest.fixture(scope="module")
+def built(predictions):
+    cov = [prediction for prediction in predictions if prediction.system == COV_RAG]
+    both = toy.of_public_sets(cov + table6.search_twice(QUESTIONS, toy.search))
+    return table6.build({"one": both}, SimpleNamespace(config=Config().change(k=2)))
+
+
+def test_revisions_by_the_model_and_by_the_clean_wording_are_parts_of_one_table(built):
+    headings = []
+    for revision in ("CoV-RAG", "clean wording, without a model"):
+        for measure in ("answer", "gold passage"):
+            share = f"Share of questions whose top k holds the {measure}, in % [95 % interval]"
+            headings.append(f"{share}; revision: {revision}")
+    assert list(built.parts) == headings
+
+
+def test_a_part_names_its_two_searches(built):
+    first, *_, last = built.parts.values()
+    assert list(first)[3:5] == ["single iteration", "multi iteration"]
+    assert list(last)[3:5] == ["as asked", "clean wording"]
+
+
+def test_the_rows_of_the_table_say_whose_revision_they_are_of(built):
+    rows = built.rows.set_index(["revision", "measure", "questions", "retriever"])["last"]
+    about = ("gold passage", "WebQ", "one")
+    assert rows["CoV-RAG", *about] == 100
+    assert rows["clean wording, without a model", *about] == 0  # q7 has no clean wording
+
+
+def test_facts_are_of_the_models_revisions(built):
+    assert built.facts["one WebQ gold passage after"] == "100.0"
+    assert built.facts["one NQ answer delta"] == "−25.0"
+    assert built.facts["one NQ answer n"] == "4"
+
+
+def test_the_papers_engines_have_no_facts(built):
+    assert not [name for name in built.facts if "Bing" in name or "Chrome" in name]
+
+
+def test_a_note_names_its_retriever(built):
+    start = "one, CoV-RAG: 3 questions were searched again; that helped 2, hurt 1"
+    assert [note for note in built.notes if note.startswith(start)]
+
+
+def test_the_picture_shows_the_models_revisions_and_says_how_many_passages(built, tmp_path):
+    figure = built.plots["png"](tmp_path / "table6.png")
+    title = figure.get_suptitle()
+    heights = [bar.get_height() for bar in figure.axes[1].patches]
+    pyplot.close(figure)
+    assert title == "Questions whose top 2 passages hold an answer (smollm2-135m)"
+    assert heights == [50, 100]
+
+
+@pytest.mark.parametrize("n, before", [(29, "29 of 29"), (30, "100.0")])
+def test_thirty_questions_are_enough_for_a_share(long, n, before):
+    assert before_after(long.assign(n=n)).loc[("NQ", "one"), "before"] == before
+
+
+def test_a_recorded_run_is_loaded_by_retriever(predictions, monkeypatch):
+    monkeypatch.setattr(table6, "load_part", lambda run, name: f"predictions of {name}")
+    run = SimpleNamespace(config=Config().change(retrievers=("bm25", "dense")))
+    assert table6.load_outcomes(run) == {
+        "bm25": "predictions of bm25",
+        "dense": "predictions of dense",
+    }

@@ -407,3 +407,24 @@ def test_three_passages_of_an_example_are_named():
     row = show_failures([question], small_search).loc["two-hop"]
     assert row["top three passages"] == "title x; title a; title b"
     assert row["gold at rank"] is None
+
+
+def test_a_rate_has_one_decimal(few):
+    rates = failure_rates(few[1:4], small_search)
+    assert rates.loc["all", "found"] == 33.3
+
+
+def test_a_good_query_may_find_the_gold_passage_first(few):
+    gold_first = lambda queries: [found[::-1] for found in small_search(queries)]  # noqa: E731
+    rates = failure_rates(few, gold_first)
+    assert rates["found first, good query"].tolist() == [80.0, 100.0, 50.0, 100.0]
+
+
+def test_the_rates_have_a_row_per_obstacle(few):
+    assert failure_rates(few, small_search).index.name == "obstacle"
+    assert show_failures(few, small_search).index.name == "obstacle"
+
+
+def test_an_example_with_several_gold_passages_has_the_first_rank():
+    question = Question("q", "search", "nothing", ("yes",), ("b", "c"), "a b c", "two-hop")
+    assert show_failures([question], small_search)["gold at rank"].tolist() == [3]
