@@ -191,11 +191,11 @@ def test_an_answer_that_cannot_be_scored_is_not_compared(questions):
 
 
 def test_an_answer_is_compared_by_the_round_that_is_kept(questions):
-    rounds = (Round("", (), "Edith Marrow"), Round("", (), "Aldermere"))
-    kept_first = Prediction(questions[0], "CoV-RAG", rounds, kept=0)
+    rounds = tuple(Round("", (), text) for text in ("Aldermere", "Edith Marrow", "Aldermere"))
+    kept_second = Prediction(questions[0], "CoV-RAG", rounds, kept=1)
     rows = [("x", "nq", "q1", "CoV-RAG", "correctness", 0.9, True)]
     scores = pd.DataFrame(rows, columns=SCORE_COLUMNS)
-    compared = compare_scores(scores, Answers(questions[:1], [{"CoV-RAG": kept_first}], []))
+    compared = compare_scores(scores, Answers(questions[:1], [{"CoV-RAG": kept_second}], []))
     assert compared.right.tolist() == [100]
 
 

@@ -5,6 +5,7 @@ import lzma
 import re
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -13,7 +14,8 @@ from conftest import write_jsonl
 from toy_project import find
 
 from covrag_lite.check import __main__ as command
-from covrag_lite.check import check, tables
+from covrag_lite.check import Report, check, tables
+from covrag_lite.check.compare import compare_lines, describe_words
 from covrag_lite.check.pages import check_pages
 from covrag_lite.check.tables import Rebuilt, build_figures, try_to_load
 from covrag_lite.config import ROOT
@@ -345,9 +347,14 @@ def test_the_picture_of_the_method_shows_a_recorded_run():
     assert (ROOT / tables.PICTURED.with_suffix(".manifest.json")).exists()
 
 
-def test_figures_and_tables_of_speed_are_built_again():
-    places = {place.as_posix() for place, _ in build_figures(ROOT)}
-    assert places == {
+@pytest.fixture(scope="module")
+def figures():
+    """The figures and tables of speed, built from the records."""
+    return {place.as_posix(): table for place, table in build_figures(ROOT)}
+
+
+def test_figures_and_tables_of_speed_are_built_again(figures):
+    assert set(figures) == {
         "figures/embedded/figure4",
         "figures/embedded/speed",
         "figures/embedded/training",
@@ -355,3 +362,250 @@ def test_figures_and_tables_of_speed_are_built_again():
         "results/speed-engines/speed",
         "results/speed-h200/speed",
     }
+
+
+# How a difference is described.
+
+
+@pytest.mark.parametrize(
+    "recorded, rebuilt, text",
+    [
+        ("n = 8 of 9", "n = 7 of 8", "recorded 8, recomputed 7; recorded 9, recomputed 8"),
+        ("n = 8", "n = 8 of 9", "recorded n = 8, recomputed n = 8 of 9"),
+    ],
+)
+def test_lines_are_compared_word_by_word_if_they_have_as_many_words(recorded, rebuilt, text):
+    assert describe_words(recorded, rebuilt) == text
+
+
+def test_a_line_that_is_missing_or_new_is_compared_with_nothing():
+    assert list(compare_lines("a\nb\nc", "a\nc\nd")) == [(2, "b", "nothing"), (4, "nothing", "d")]
+
+
+def test_lines_after_a_changed_one_are_numbered_as_they_are_recorded():
+    assert list(compare_lines("a\nb\nc\nd", "x\nb\nc\ny")) == [(1, "a", "x"), (4, "d", "y")]
+
+
+# Pages and files.
+
+
+def test_a_page_that_is_missing_differs_from_its_template(tmp_path):
+    (tmp_path / "README.template.md").write_text("{toy/table2 | n} questions\n")
+    assert check_pages(tmp_path, FACTS, write=False) == [
+        "README.md, line 1: recorded nothing, recomputed 8 questions"
+    ]
+
+
+def test_pages_of_the_results_are_compared(tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "main.template.md").write_text("{toy/table2 | n} questions\n")
+    (tmp_path / "results" / "main.md").write_text("9 questions\n")
+    assert check_pages(tmp_path, FACTS, write=False) == [
+        "results/main.md, line 1: recorded 9, recomputed 8"
+    ]
+
+
+def toy_table(drawn):
+    """A table with one row, a fact and two pictures; what is drawn is listed."""
+    rows = pd.DataFrame({"what": ["questions"], "value": [8]})
+    plots = {"png": drawn.append, "other.png": drawn.append}
+    return Table("toy", rows, facts={"n": "8"}, plots=plots)
+
+
+@pytest.fixture
+def recorded_files(tmp_path):
+    """A folder with altered files of the toy table and one of its two pictures."""
+    (tmp_path / "toy.csv").write_text("what,value\nquestions,9\n")
+    (tmp_path / "toy.facts.json").write_text('{\n"n": "9"\n}\n')
+    (tmp_path / "toy.png").write_bytes(b"old")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "write_facts, rebuild, differing",
+    [
+        (False, False, ["toy.csv", "toy.facts.json"]),
+        (True, False, ["toy.csv"]),
+        (True, True, []),
+    ],
+)
+def test_facts_are_written_before_they_are_compared_and_tables_only_rebuilt(
+    recorded_files, write_facts, rebuild, differing
+):
+    built = {Path("toy"): toy_table([])}
+    compared = tables.compare_tables(recorded_files, built, write_facts, rebuild)
+    assert [line.partition(",")[0] for line in compared.differences] == differing
+
+
+def test_a_rebuild_draws_the_pictures_that_are_recorded(recorded_files):
+    drawn = []
+    built = {Path("toy"): toy_table(drawn)}
+    tables.compare_tables(recorded_files, built, write_facts=True, rebuild=False)
+    assert drawn == []
+    tables.compare_tables(recorded_files, built, write_facts=True, rebuild=True)
+    assert drawn == [recorded_files / "toy.png"]
+
+
+def test_a_table_that_is_not_recorded_is_noted_and_not_written(tmp_path):
+    built = {Path("toy"): toy_table([])}
+    compared = tables.compare_tables(tmp_path, built, write_facts=False, rebuild=True)
+    assert compared.notes == ["toy.csv: not recorded", "toy.facts.json: not recorded"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_facts_that_are_not_recorded_are_written(tmp_path):
+    tables.compare_tables(tmp_path, {Path("toy"): toy_table([])}, write_facts=True, rebuild=False)
+    assert json.loads((tmp_path / "toy.facts.json").read_text()) == {"n": "8"}
+
+
+def test_recorded_tables_and_pictures_that_nothing_builds_are_listed(tmp_path):
+    for name in ("results/a/toy.csv", "results/a/toy.png", "results/a/gone.csv", "results/a/x.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "figures" / "embedded").mkdir(parents=True)
+    (tmp_path / "figures" / "embedded" / "gone.png").touch()
+    unchecked = tables.list_unchecked(tmp_path, {Path("results/a/toy"): toy_table([])})
+    assert unchecked == [
+        "results/a/gone.csv: not checked, because it cannot be built from the records",
+        "figures/embedded/gone.png: not checked, because it cannot be built from the records",
+    ]
+
+
+def test_a_table_that_could_not_be_built_for_a_known_reason_is_no_difference(tmp_path):
+    (tmp_path / "results").mkdir()
+    for name in ("table2", "unknown"):
+        (tmp_path / "results" / f"{name}.facts.json").write_text("{}")
+    noted = Rebuilt(notes=["results/table2.manifest.json: not checked, because its data is gone"])
+    assert tables.list_unbuilt(tmp_path, noted) == []
+    assert len(tables.list_unbuilt(tmp_path, Rebuilt())) == 1
+
+
+def test_facts_are_those_that_are_built_before_those_that_are_recorded(tmp_path):
+    folder = tmp_path / "results" / "a"
+    folder.mkdir(parents=True)
+    for name in ("toy", "gone"):
+        (folder / f"{name}.facts.json").write_text('{"n": "9"}')
+    facts, notes = tables.load_facts(tmp_path, {Path("results/a/toy"): toy_table([])})
+    assert facts["a/toy"] == {"n": "8"}
+    assert facts["a/gone"] == {"n": "9"}
+    assert facts["paper/table2"]["CoV-RAG Llama2-13b nq"] == "66.0"
+    assert [note.partition(":")[0] for note in notes] == ["results/a/gone.facts.json"]
+
+
+@pytest.mark.parametrize(
+    "error, sentence",
+    [
+        (KeyError("k"), "its record cannot be read: KeyError('k')"),
+        (ValueError("no number"), "its record cannot be read: ValueError('no number')"),
+        (FileNotFoundError("no folder"), "no folder is missing; restore it, or run it again"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_a_difference(alone, monkeypatch, error, sentence):
+    def load_basis(run):
+        raise error
+
+    monkeypatch.setattr(tables, "load_basis", load_basis)
+    manifest = "results/toy/table2.manifest.json"
+    assert failures(find(alone, "table2"), alone) == ([f"{manifest}: {sentence}"], [])
+
+
+# Runs that are shown together.
+
+
+def add_run(together, folder, table, root=Path("/project")):
+    """Add a run without predictions; return whether it is shown only together with others."""
+    config = SimpleNamespace(model=SimpleNamespace(model="small"))
+    run = SimpleNamespace(folder=root / "results" / folder, table=table, config=config)
+    return together.add(run, root, [])
+
+
+def test_training_runs_of_one_backbone_are_shown_together():
+    together = tables.Together()
+    assert add_run(together, "real/large/seed-1", "claim")
+    assert add_run(together, "real/large/seed-2", "claim")
+    assert add_run(together, "real/large/mixture/paper/seed-3", "mixture")
+    assert {str(folder): list(seeds) for folder, seeds in together.seeds.items()} == {
+        "results/real/large": ["1", "2"]
+    }
+    assert {str(folder): list(arms) for folder, arms in together.arms.items()} == {
+        "results/real/large/mixture": [("paper", "3")]
+    }
+
+
+def test_other_runs_are_shown_alone():
+    together = tables.Together()
+    assert not add_run(together, "claim-toy", "claim")
+    assert not add_run(together, "real/large/seed-1", "table2")
+    assert together == tables.Together()
+
+
+def test_a_run_on_own_documents_is_shown_alone_and_with_others():
+    together = tables.Together()
+    assert not add_run(together, "own-squad-small", "table2")
+    ((name, (model, _)),) = together.own.items()
+    assert (name, model) == ("own-squad-small", "small")
+
+
+def test_own_documents_are_next_to_the_readers_of_real_questions(monkeypatch):
+    together = tables.Together(own={"own-squad-small": ("small", None)})
+    for folder in ("results/real/large", "results/claim-toy"):
+        together.seeds[Path(folder)] = {"1": folder}
+    monkeypatch.setattr(tables, "build_seeds", lambda frames: "claim")
+    monkeypatch.setattr(tables.own_documents, "build", lambda own, readers: readers)
+    built = dict(together.build(Path("/nowhere")))
+    assert built[tables.own_documents.PLACE] == {"large": {"1": "results/real/large"}}
+    assert Path("results/real/large/claim") in built
+
+
+def test_a_mixture_is_next_to_the_readers_of_its_backbone(monkeypatch):
+    backbone = Path("results/real/large")
+    together = tables.Together(seeds={backbone: {"1": "reader"}}, arms={backbone / "mixture": "a"})
+    monkeypatch.setattr(tables, "build_seeds", lambda frames: "claim")
+    monkeypatch.setattr(tables.mixture, "build_arms", lambda arms, readers: (arms, readers))
+    built = dict(together.build(Path("/nowhere")))
+    assert built[backbone / "mixture" / "mixture"] == ("a", {"1": "reader"})
+
+
+def test_without_recorded_figures_none_is_built(tmp_path):
+    assert list(build_figures(tmp_path)) == []
+
+
+def test_pictures_of_speed_are_of_the_record_that_has_them(figures):
+    assert figures["results/speed-h200/speed"].plots == {}
+    assert set(figures["figures/embedded/speed"].plots) == {"training.png", "losses.png"}
+
+
+# The command.
+
+
+@pytest.mark.parametrize(
+    "words, options",
+    [
+        ([], (False, False)),
+        (["--write"], (True, False)),
+        (["--rebuild"], (True, True)),
+    ],
+)
+def test_the_command_writes_what_it_is_told_to(words, options, monkeypatch):
+    asked = []
+
+    def checked(write, rebuild):
+        asked.append((write, rebuild))
+        return Report([], [])
+
+    monkeypatch.setattr(command, "check", checked)
+    monkeypatch.setattr(command, "find", lambda: [])
+    with pytest.raises(SystemExit):
+        command.main(words)
+    assert asked == [options]
+
+
+def test_the_command_prints_notes_and_differences_and_counts_runs_of_tables(monkeypatch, capsys):
+    runs = [SimpleNamespace(table="table2"), SimpleNamespace(table="gone")]
+    monkeypatch.setattr(command, "check", lambda **options: Report(["a difference"], ["a note"]))
+    monkeypatch.setattr(command, "find", lambda: runs)
+    with pytest.raises(SystemExit):
+        command.main([])
+    assert capsys.readouterr().out.splitlines() == [
+        *["a note", "a difference", "1 recorded runs scored again: 1 differences"]
+    ]
