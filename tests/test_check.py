@@ -13,8 +13,8 @@ import pytest
 from conftest import write_jsonl
 from toy_project import find
 
-from covrag_lite.check import __main__ as command
 from covrag_lite.check import Report, check, tables
+from covrag_lite.check import __main__ as command
 from covrag_lite.check.compare import compare_lines, describe_words
 from covrag_lite.check.pages import check_pages
 from covrag_lite.check.tables import Rebuilt, build_figures, try_to_load
@@ -371,7 +371,7 @@ def test_figures_and_tables_of_speed_are_built_again(figures):
     "recorded, rebuilt, text",
     [
         ("n = 8 of 9", "n = 7 of 8", "recorded 8, recomputed 7; recorded 9, recomputed 8"),
-        ("n = 8", "n = 8 of 9", "recorded n = 8, recomputed n = 8 of 9"),
+        ("n = 8", "m = 8 of 9", "recorded n = 8, recomputed m = 8 of 9"),
     ],
 )
 def test_lines_are_compared_word_by_word_if_they_have_as_many_words(recorded, rebuilt, text):
