@@ -1,7 +1,8 @@
 """Algorithm 1 of the paper (Section 2.2), and the systems it is compared with (Tables 2 and 4).
 
 A system is a function that takes a batch of questions and its `Tools`. Each stage (retrieve,
-answer, verify, revise) runs once over all questions that need it.
+answer, verify, revise) runs once over all questions that need it. Algorithm 1 comes first; the
+rules that it applies and the tools that it calls are defined below it.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from covrag_lite.records import Passage, Prediction, Question, Round, Search, Verdict
 
+# The functions that a system calls. The comments say what each takes -> what it returns.
 Passages = Sequence[Passage]
 # questions, the passages of each -> answers
 Answer = Callable[[Sequence[str], Sequence[Passages]], list[str]]
@@ -25,18 +27,23 @@ Keep = Callable[[Sequence[Round]], int]
 
 
 def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
-    """Retrieve, answer, verify; if σ holds, search with the revised question and answer again."""
+    """Retrieve, answer, verify; if σ holds, search with the revised question and answer again.
+
+    Numbered comments are the lines of Algorithm 1. There x is the question, k its references and ŷ
+    the answer. A verdict contains s_k, the score of the references; s_ŷ, the scores of the answer;
+    n, the judgment; and x′, the revised question.
+    """
     x = [question.question for question in questions]  # 1: Input: x
     # 2, 3: R retrieves references k = [k1, …, k5], M predicts an answer ŷ given (x, k)
-    rounds = [[first] for first in tools.search_and_answer(x, x)]
-    unverified = list(range(len(x)))  # the questions whose last answer is not verified yet
+    rounds = [[first] for first in tools.search_and_answer(x, x)]  # the rounds of each question
+    unverified = list(range(len(x)))  # indices of the questions whose last answer is not verified
 
     def verify_last_rounds(indices: list[int]) -> None:
         # 4: M predicts (s_k, s_ŷ, n, x′) given (x, k, ŷ)
         last_rounds = [rounds[i][-1] for i in indices]
-        with_verdicts = tools.add_verdicts([x[i] for i in indices], last_rounds)
-        for i, last in zip(indices, with_verdicts):
-            rounds[i][-1] = last
+        verified_rounds = tools.add_verdicts([x[i] for i in indices], last_rounds)
+        for i, verified_round in zip(indices, verified_rounds):
+            rounds[i][-1] = verified_round
 
     for _ in range(tools.max_rounds - 1):  # once in the paper; further rounds are our extension
         verify_last_rounds(unverified)
@@ -48,31 +55,31 @@ def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
         for i, new_round in zip(flagged, new_rounds):
             rounds[i].append(new_round)
         unverified = flagged
-    if tools.verifies_last:  # for our rule "weighed", which compares verdicts
+    if tools.verifies_last:  # for our rule `keep_combined`, which needs all verdicts
         verify_last_rounds(unverified)
     # 9, 10: update ŷ = ŷ′, unless a `keep` rule of ours returns to ŷ
     # 11: return ŷ
     return [
-        Prediction(question, tools.name, tuple(turns), kept=tools.keep(turns))
-        for question, turns in zip(questions, rounds)
+        Prediction(question, tools.name, tuple(its_rounds), kept=tools.keep(its_rounds))
+        for question, its_rounds in zip(questions, rounds)
     ]
 
 
 # σ: the rule that decides, from a verified round, whether to search again.
 
 
-def by_revision(last: Round) -> bool:
+def by_revision(last_round: Round) -> bool:
     """σ, the paper's default: search again if there is a revised question."""
-    return bool(last.revised_question)
+    return bool(last_round.revised_question)
 
 
-def by_thresholds(last: Round) -> bool:
+def by_thresholds(last_round: Round) -> bool:
     """σ with the paper's cross-validated thresholds (footnote 1), which save searches.
 
     All thresholds must be crossed. The footnote does not say whether all or any must be; in the
     worked example of the paper's Table 15, all are.
     """
-    verdict = last.required_verdict
+    verdict = last_round.required_verdict
     if not verdict.parsed or verdict.judgment != "false" or not verdict.revised_question:
         return False
     return (
@@ -84,7 +91,7 @@ def by_thresholds(last: Round) -> bool:
 
 
 def written_score(verdict: Verdict, name: str) -> float:
-    """Return a score of a verdict that has scores."""
+    """Return a score as the verifier wrote it; an error if its verdicts have no scores."""
     score = getattr(verdict, name)
     if score is None:
         raise ValueError("sigma = 'thresholds' needs a verifier that writes scores; use 'revision'")
@@ -94,26 +101,29 @@ def written_score(verdict: Verdict, name: str) -> float:
 def by_fitted_thresholds(
     reference: float = 1.01, correctness: float = 1.01, likelihood: float = 0.01
 ) -> Sigma:
-    """Return a σ that searches again if expected scores and likelihood are below thresholds. Ours.
+    """Return a σ with thresholds for two expected scores and the likelihood. Ours.
 
-    Written scores are nearly always the highest or the lowest one; their expectations rank answers.
-    An unknown value counts as below. By default all thresholds are above the largest possible value
-    (1 for a score, 0 for a mean log-probability), so every revised question is searched.
+    It searches with the revised question if all three are below their thresholds; an unknown value
+    counts as below. We use expected scores because written ones are nearly always the highest or
+    the lowest value, which hardly ranks answers. By default, all thresholds are above the largest
+    possible value (1 for a score, 0 for a mean log-probability), so every revised question is
+    searched.
     """
 
-    def sigma(last: Round) -> bool:
+    def sigma(last_round: Round) -> bool:
+        verdict = last_round.required_verdict
         return (
-            bool(last.revised_question)
-            and is_below(expected_score(last.required_verdict, "reference_correctness"), reference)
-            and is_below(expected_score(last.required_verdict, "correctness"), correctness)
-            and is_below(last.likelihood, likelihood)
+            bool(last_round.revised_question)
+            and is_below(expected_score(verdict, "reference_correctness"), reference)
+            and is_below(expected_score(verdict, "correctness"), correctness)
+            and is_below(last_round.likelihood, likelihood)
         )
 
     return sigma
 
 
 def is_below(value: float | None, threshold: float) -> bool:
-    """Return whether a value is below a threshold; an unknown value is."""
+    """Return whether a value is below a threshold; an unknown value counts as below."""
     return value is None or value < threshold
 
 
@@ -142,7 +152,10 @@ def keep_combined(rounds: Sequence[Round]) -> int:
 
 
 def keep_highest(values: Sequence[float | None]) -> int:
-    """Return the index of the highest value, of ties the last; the last if a value is unknown."""
+    """Return the index of the highest value; if several are equal, of the last of them.
+
+    If any value is unknown, return the last index.
+    """
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return len(values) - 1
@@ -166,7 +179,8 @@ def combined_score(candidate: Round) -> float | None:
 def verifier_score(verdict: Verdict) -> float | None:
     """Return how far the verifier trusts the answer: the expected correctness.
 
-    A verdict without scores gives the probability that no question is revised.
+    For a verdict without scores (w/o chain, Table 5), it is the probability that the revised
+    question is empty, which then means "true".
     """
     correctness = expected_score(verdict, "correctness")
     if correctness is not None:
@@ -199,7 +213,9 @@ def cannot_write(task: str, x: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Tools:
-    """The functions that a system may call. Each takes and returns a whole batch.
+    """The functions and rules that a system may use. Each function takes and returns a whole batch.
+
+    As in Algorithm 1, x are questions, k the passages of each, and y the answers.
 
     Example, with scripted functions in place of a retriever and a model:
         >>> passage = Passage("p1", "Emma", "Emma is a novel by Jane Austen.")
@@ -220,7 +236,8 @@ class Tools:
     sigma: Sigma = by_revision
     keep: Keep = keep_last
     max_rounds: int = 2  # the paper retrieves again at most once
-    verifies_last: bool = False  # also verify the last answer; the paper does not need this verdict
+    # Is the answer after the last search verified too? The paper does not need that verdict.
+    verifies_last: bool = False
 
     def search_and_answer(self, queries: Sequence[str], x: Sequence[str]) -> list[Round]:
         """Search for the queries and answer the questions from the passages found."""
@@ -234,10 +251,10 @@ class Tools:
 
     def add_verdicts(self, x: Sequence[str], rounds: Sequence[Round]) -> list[Round]:
         """Verify the answer of each round; return the rounds with their verdicts."""
-        k = [turn.passages for turn in rounds]
-        y = [turn.answer for turn in rounds]
+        k = [answered.passages for answered in rounds]
+        y = [answered.answer for answered in rounds]
         verdicts = self.verify(x, k, y)
-        return [replace(turn, verdict=verdict) for turn, verdict in zip(rounds, verdicts)]
+        return [replace(answered, verdict=verdict) for answered, verdict in zip(rounds, verdicts)]
 
 
 # The systems that the paper compares with CoV-RAG.
@@ -249,21 +266,27 @@ def rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
 
 
 def start_revise(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Rewrite the question before the first search: Start-Revise (Table 4), as in RRR."""
+    """Rewrite the question before the first search: Start-Revise (Table 4).
+
+    Rewrite-Retrieve-Read (RRR) works in the same way.
+    """
     x = [question.question for question in questions]
-    # If the rewritten question is empty, search with the original one.
     rewritten = tools.write_from_question("rewrite", x)
+    # If the rewritten question is empty, search with the original one.
     queries = [new or original for new, original in zip(rewritten, x)]
     rounds = tools.search_and_answer(queries, x)
-    return [Prediction(question, tools.name, (only,)) for question, only in zip(questions, rounds)]
+    return [
+        Prediction(question, tools.name, (only_round,))
+        for question, only_round in zip(questions, rounds)
+    ]
 
 
 def closed_book(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """Answer without retrieval, from the model's own knowledge."""
-    answers = tools.write_from_question(
-        "closed-book", [question.question for question in questions]
-    )
+    x = [question.question for question in questions]
+    y = tools.write_from_question("closed-book", x)
+    rounds = [Round(query="", passages=(), answer=answer) for answer in y]
     return [
-        Prediction(question, tools.name, (Round("", (), text),))
-        for question, text in zip(questions, answers)
+        Prediction(question, tools.name, (only_round,))
+        for question, only_round in zip(questions, rounds)
     ]

@@ -25,7 +25,7 @@ METRICS = ("raw", "normalised", "whole")
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "’‘“”–—…", " "))
 
 
-@lru_cache(maxsize=1 << 16)  # systems see the same passages, and several rules look at each
+@lru_cache(maxsize=1 << 16)  # several systems retrieve the same passages
 def normalise(text: str) -> str:
     """Return the text in lower case, without citations and punctuation, with single spaces."""
     without_citations = CITATION.sub(" ", text)
@@ -34,26 +34,29 @@ def normalise(text: str) -> str:
 
 
 def at_most_twice(text: str) -> list[str]:
-    """Return the words of a text, none of them more than twice."""
+    """Return the words of a text, without the third and later occurrences of a word.
+
+    Capitals and punctuation do not count; a word of punctuation only is always kept.
+    """
     counts: Counter[str] = Counter()
     words = []
     for word in text.split():
-        plain = normalise(word)
-        counts[plain] += 1
-        if counts[plain] <= 2 or not plain:
+        normalised = normalise(word)
+        counts[normalised] += 1
+        if counts[normalised] <= 2 or not normalised:
             words.append(word)
     return words
 
 
 def is_defective(answers: Sequence[str]) -> bool:
-    """Return whether no gold answer survives normalising, so that it cannot be scored."""
+    """Return whether all gold answers are empty after normalising, so no answer can be scored."""
     return not any(normalise(answer) for answer in answers)
 
 
 def score(answer: str, answers: Sequence[str], metric: str) -> bool | None:
-    """Return whether the answer is right; None if no gold answer survives normalising.
+    """Return whether the answer is right; None if all gold answers are empty after normalising.
 
-    `raw` does not normalise, so it always returns a truth value.
+    The metric "raw" does not normalise, so it always gives True or False.
     """
     if metric not in METRICS:
         raise ValueError(f"metric {metric!r} is not known; use one of {', '.join(METRICS)}")
@@ -66,6 +69,7 @@ def _contains(text: str, answers: Sequence[str], metric: str) -> bool | None:
     """Return whether a normalised text contains a gold answer; None if these are defective."""
     if is_defective(answers):
         return None
+    # A normalised text has single spaces. With spaces around both, only whole words match.
     edge = " " if metric == "whole" else ""
     padded = f"{edge}{text}{edge}"
     golds = [normalise(answer) for answer in answers]
@@ -91,14 +95,14 @@ def holds_gold(passages: Sequence[Passage], gold_passages: Sequence[str]) -> boo
 
 # Shares and their intervals.
 
-Z = 1.959964  # of a 95 % interval
+Z = 1.959964  # half the width of a 95 % interval, in standard errors
 Estimate = tuple[float, float, float]  # a value and its 95 % interval
 UNKNOWN = (float("nan"), float("nan"), float("nan"))
 
 
-@cache  # a table and its picture ask for the same shares, and scipy tests each of them
+@cache  # a table and its picture need the same intervals, and scipy also tests each share
 def wilson(right: int, n: int) -> tuple[float, float]:
-    """Return the 95 % Wilson interval of a share; it keeps its meaning at 0 % and at small n."""
+    """Return the 95 % Wilson interval of a share; it is valid at 0 % and at small n too."""
     if n == 0:
         return float("nan"), float("nan")
     interval = binomtest(right, n).proportion_ci(0.95, "wilson")
@@ -108,7 +112,8 @@ def wilson(right: int, n: int) -> tuple[float, float]:
 def mean_interval(shares: Sequence[tuple[int, int]]) -> Estimate:
     """Return the plain mean of several sets' shares (the paper's Avg) with its interval.
 
-    A share is (right, n). The interval is MOVER's, over Wilson intervals.
+    A share is (right, n). The interval combines the sets' Wilson intervals by MOVER, the "method of
+    variance estimates recovery": it adds the squared distances from shares to interval ends.
     """
     values = np.array([right / n for right, n in shares])
     low, high = np.array([wilson(right, n) for right, n in shares]).T
@@ -123,8 +128,8 @@ def mean_interval(shares: Sequence[tuple[int, int]]) -> Estimate:
 
 def mcnemar(a: Sequence[bool], b: Sequence[bool]) -> tuple[int, int, float]:
     """Return how many questions only b has right, how many only a, and the exact two-sided p."""
-    gained = sum(y and not x for x, y in zip(a, b, strict=True))
-    lost = sum(x and not y for x, y in zip(a, b, strict=True))
+    gained = sum(b_right and not a_right for a_right, b_right in zip(a, b, strict=True))
+    lost = sum(a_right and not b_right for a_right, b_right in zip(a, b, strict=True))
     differing = gained + lost
     p = float(binomtest(gained, differing).pvalue) if differing else 1.0
     return gained, lost, p
@@ -135,16 +140,17 @@ def detectable_effect(
 ) -> float:
     """Return the minimum detectable effect, in points, of McNemar's exact test on n questions.
 
-    It assumes the same number of differing questions; NaN if these are too few for any significant
-    result.
+    It assumes that as many questions differ as did; NaN if these are too few for any significant
+    result. A system wins a differing question if only its answer is right.
     """
     differing = gained + lost
     # The test is significant if the worse system has at most this many wins.
     most_wins = binom.ppf(alpha / 2, differing, 0.5) - 1
     if most_wins < 0:
         return float("nan")
-    # The better system's share of wins at which that happens with probability `power`: the
-    # binomial distribution function, inverted.
+    # The larger the better system's share of wins, the likelier is a significant result. We need
+    # the share for which its probability is `power`. The probability is a binomial distribution
+    # function, which is a regularised incomplete beta function of the share; invert that.
     share = betaincinv(differing - most_wins, most_wins + 1, power)
     return float(100 * (2 * share - 1) * differing / n)
 
@@ -154,36 +160,40 @@ def paired_bootstrap(a: Sequence[float], b: Sequence[float]) -> Estimate:
     difference = np.asarray(b, float) - np.asarray(a, float)
     if len(difference) == 0:
         return UNKNOWN
-    # A resample's sum depends only on how often each value is drawn: a few counts, not n indices.
+    # The mean of a resample depends only on how often each distinct value is drawn.
     values, counts = np.unique(difference.round(9), return_counts=True)
     low, high = _exact_ends(values, counts) or _sampled_ends(values, counts)
     return float(difference.mean()), low, high
 
 
 def _exact_ends(values: np.ndarray, counts: np.ndarray) -> tuple[float, float] | None:
-    """Return where the interval over all possible resamples ends: the same on every machine.
+    """Return the ends of the interval over all possible resamples: the same on every machine.
 
-    It exists only for multiples of 1/k. The distribution of a sum of n draws is the n-fold
-    convolution of one draw's distribution: the n-th power of its Fourier transform.
+    None if the values have no common denominator. The mean of a resample is the sum of n draws,
+    divided by n. The distribution of this sum is the n-fold convolution of one draw's distribution,
+    so its Fourier transform is the n-th power of that of one draw.
     """
     n = int(counts.sum())
-    step = _common_denominator(values)
-    if step is None:
+    denominator = _common_denominator(values)
+    if denominator is None:
         return None
-    places = (values * step).round().astype(int)
-    first = places.min()
-    one_draw = np.zeros(n * (places.max() - first) + 1)
-    one_draw[places - first] = counts / n
-    size = 1 << len(one_draw).bit_length()
+    numerators = (values * denominator).round().astype(int)
+    smallest = numerators.min()
+    largest_sum = n * (numerators.max() - smallest)  # every draw counts from the smallest numerator
+    one_draw = np.zeros(largest_sum + 1)
+    one_draw[numerators - smallest] = counts / n
+    size = 1 << len(one_draw).bit_length()  # a longer power of two, so that no sum wraps around
     n_draws = np.fft.irfft(np.fft.rfft(one_draw, size) ** n)[: len(one_draw)]
     cumulative = n_draws.cumsum()
-    low = int(np.searchsorted(cumulative, 0.025))
-    high = int(np.searchsorted(cumulative, 0.975))
-    return float(low / n + first) / step, float(high / n + first) / step
+    low_sum = int(np.searchsorted(cumulative, 0.025))
+    high_sum = int(np.searchsorted(cumulative, 0.975))
+    low = float(low_sum / n + smallest) / denominator
+    high = float(high_sum / n + smallest) / denominator
+    return low, high
 
 
 def _common_denominator(values: np.ndarray) -> int | None:
-    """Return the smallest k up to 12 for which all values are multiples of 1/k."""
+    """Return the smallest k up to 12 for which all values are multiples of 1/k, if there is one."""
     for k in range(1, 13):
         if np.allclose(values * k, (values * k).round(), atol=1e-7):
             return k
@@ -193,7 +203,7 @@ def _common_denominator(values: np.ndarray) -> int | None:
 def _sampled_ends(
     values: np.ndarray, counts: np.ndarray, resamples: int = 10_000
 ) -> tuple[float, float]:
-    """Return where the interval over random resamples ends."""
+    """Return the ends of the interval over random resamples."""
     n = counts.sum()
     draws = np.random.default_rng(0).multinomial(n, counts / n, size=resamples)
     low, high = np.percentile(draws @ values / n, [2.5, 97.5])
@@ -216,10 +226,11 @@ def paired_interval(a: Sequence[float], b: Sequence[float]) -> Estimate:
 def difference_interval(differences: Sequence[float]) -> Estimate:
     """Return the mean of per-question differences with its 95 % interval.
 
-    A bootstrap resamples the questions that were seen: with four losses and no gain it never sees a
-    gain, and its interval excludes zero although four coin flips prove nothing. Below `FEW_PAIRS`
-    differing questions the interval is therefore `few_pairs_interval`. That needs differences of
-    −1, 0 and 1; for means over several seeds, the interval of so few questions is unknown (NaN).
+    With at least `FEW_PAIRS` differing questions, it is a bootstrap interval. With fewer, that
+    would mislead: if four questions are lost and none is gained, no resample contains a gain, and
+    the interval excludes zero, although four coin flips prove nothing. We then use
+    `few_pairs_interval`, which needs differences of −1, 0 and 1. Means over several seeds have
+    other differences; with few of them, the interval is unknown (NaN).
     """
     values = np.asarray(differences, float)
     if len(values) == 0:
@@ -240,10 +251,10 @@ def difference_interval(differences: Sequence[float]) -> Estimate:
 def few_pairs_interval(gained: int, lost: int, n: int) -> tuple[float, float]:
     """Return the 95 % interval of a paired difference in which few questions differ.
 
-    It is the union of two intervals. Tango's score interval (1998) also allows for uncertainty in
-    the number of differing questions, so it covers 95 % at small counts. The Clopper-Pearson
-    interval of the share of gains among differing questions contains zero exactly where McNemar's
-    exact test is not significant.
+    It is the union of two intervals, each chosen for one property. Tango's score interval (1998)
+    covers 95 % at small counts, because it treats the number of differing questions as uncertain
+    too. The other follows from the Clopper-Pearson interval of the share of gains among differing
+    questions; it contains zero exactly if McNemar's exact test is not significant.
     """
     low = _tango_end(gained, lost, n, -1)
     high = _tango_end(gained, lost, n, 1)
@@ -256,24 +267,31 @@ def few_pairs_interval(gained: int, lost: int, n: int) -> tuple[float, float]:
 
 
 def _tango_end(gained: int, lost: int, n: int, side: int) -> float:
-    """Return the lower (-1) or upper (1) end of Tango's interval: where the score is 1.96."""
+    """Return the lower (side -1) or upper (side 1) end of Tango's score interval.
+
+    There, the observed difference is 1.96 standard errors from the true difference.
+    """
 
     def excess(difference: float) -> float:
+        """Return the squared distance minus 1.96² variances; it is zero at an end."""
+        # Given the true difference, the most likely share of losses solves
+        # 2n·share² + linear·share + constant = 0.
         linear = -gained - lost + (2 * n - gained + lost) * difference
         constant = -lost * difference * (1 - difference)
-        # The most likely share of losses solves 2n·share² + linear·share + constant = 0.
         root = np.sqrt(max(0.0, linear**2 - 8 * n * constant))
         lost_share = (root - linear) / (4 * n)
         variance = n * (2 * lost_share + difference * (1 - difference))
-        return (gained - lost - n * difference) ** 2 - Z**2 * max(variance, 0.0)
+        distance = gained - lost - n * difference
+        return distance**2 - Z**2 * max(variance, 0.0)
 
     observed = (gained - lost) / n
+    # If all questions are gained, or all lost, the interval ends at 1 or -1.
     if abs(observed) == 1 and side * observed > 0:
         return float(side)
     return float(brentq(excess, observed + side * 1e-7, side * (1 - 1e-9)))
 
 
-# How well a score tells right answers from wrong ones.
+# How well a score separates right answers from wrong ones.
 
 
 def auroc(scores: Sequence[float], right: Sequence[bool]) -> Estimate:
@@ -287,12 +305,16 @@ def auroc(scores: Sequence[float], right: Sequence[bool]) -> Estimate:
     n_wrong = int((~is_right).sum())
     if n_right == 0 or n_wrong == 0:
         return UNKNOWN
+    # An answer's rank among all answers minus its rank among its own kind is the number of answers
+    # of the other kind below it.
     ranks = rankdata(values)
-    # Of each right answer the share of wrong ones below it.
-    below_right = (ranks[is_right] - rankdata(values[is_right])) / n_wrong
-    # Of each wrong answer the share of right ones above it.
-    above_wrong = 1 - (ranks[~is_right] - rankdata(values[~is_right])) / n_right
-    area = float(below_right.mean())
-    parts = [part for part in (below_right, above_wrong) if len(part) > 1]
-    half_width = 1.96 * sum(part.var(ddof=1) / len(part) for part in parts) ** 0.5
+    wrong_below = ranks[is_right] - rankdata(values[is_right])  # for each right answer
+    right_below = ranks[~is_right] - rankdata(values[~is_right])  # for each wrong answer
+    share_below = wrong_below / n_wrong
+    share_above = 1 - right_below / n_right
+    area = float(share_below.mean())
+    # A single share has no variance.
+    parts = [shares for shares in (share_below, share_above) if len(shares) > 1]
+    variance = sum(shares.var(ddof=1) / len(shares) for shares in parts)
+    half_width = 1.96 * variance**0.5
     return area, max(0.0, area - half_width), min(1.0, area + half_width)

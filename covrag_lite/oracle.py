@@ -21,7 +21,9 @@ class Example:
     question: Question
     passages: tuple[Passage, ...]
     answer: str
-    kind: str  # origin of the answer: "retrieved", "deeper passages", "crossed answer" …
+    # Origin of the passages and the answer: "retrieved", "deeper passages", "broken wording",
+    # "crossed answer", "repetition" or "wrong citation" (`synthesis.make_examples`).
+    kind: str
     verdict: Verdict | None = None
 
     @property
@@ -36,21 +38,25 @@ class Example:
 
     @property
     def annotation(self) -> Verdict:
-        """The verdict of an example that is annotated."""
+        """The verdict; an error if the example is not annotated yet."""
         if self.verdict is None:
             raise ValueError(f"the example of question {self.question.id!r} is not annotated")
         return self.verdict
 
     @property
     def lacks_revision(self) -> bool:
-        """Whether a wrong answer has neither a supporting passage nor a known revised question."""
+        """Whether a revised question is needed but not known.
+
+        It is needed if the answer is wrong and no passage supports the right one.
+        """
         if self.is_true or self.revised_question:
             return False
         return not supporting(self.question, self.passages)
 
 
-# Writes the verdicts of D2′: examples, revised questions by the question's text, and a search with
-# which an annotator can test revised questions of its own -> examples with verdicts.
+# An annotator, which writes the verdicts of D2′. It takes examples, their revised questions by
+# question text, and a search with which it can test revised questions of its own. It returns the
+# examples with their verdicts.
 Annotate = Callable[[Sequence[Example], Mapping[str, str], Search], list[Example]]
 
 
@@ -62,7 +68,7 @@ def annotate_by_rules(
 ) -> list[Example]:
     """Add the oracle's verdict to every example; `revisions` maps a question to its revised one.
 
-    `search` is not needed here: the revisions were already tested.
+    `search` is not used: the revised questions have been tested already.
     """
     annotated = []
     for example in examples:
@@ -71,7 +77,8 @@ def annotate_by_rules(
     return annotated
 
 
-# The oracle's scores. Those between the two ends belong to answers that are half right.
+# The highest and the lowest score that the oracle gives. The functions below give scores between
+# them too, for cases in between, such as a wrong answer that a passage does contain.
 HIGH = 0.95
 LOW = 0.05
 
@@ -88,6 +95,7 @@ def judge(example: Example, revised_question: str) -> Verdict:
     is_supported = bool(supporting_numbers)
     right = is_right(example.answer, question)
     repetitive = is_repetitive(example.answer)
+    # A right answer with a supporting passage is grounded even if it is not in there verbatim.
     grounded = is_grounded(example.answer, example.passages) or (right and is_supported)
 
     scores = (
@@ -101,18 +109,23 @@ def judge(example: Example, revised_question: str) -> Verdict:
     is_true = right and not repetitive
     judgment = "true" if is_true else "false"
     needs_revision = not is_true and not is_supported
+    if not needs_revision:
+        revised_question = ""
     # Written and parsed again, so that its scores are rounded as in the training data.
-    text = prompts.render_verdict(scores, judgment, revised_question if needs_revision else "")
+    text = prompts.render_verdict(scores, judgment, revised_question)
     return prompts.parse_verdict(text)
 
 
 def citation_accuracy(answer: str, supporting_numbers: Sequence[int]) -> float:
-    """Score which of the cited references support the gold answer; no citation scores lowest."""
+    """Score the share of citations whose reference supports the gold answer.
+
+    An answer without citations has the lowest score.
+    """
     cited = [int(number) for number in CITATION.findall(answer)]
     if not cited:
         return LOW
     share = sum(number in supporting_numbers for number in cited) / len(cited)
-    return round(LOW + 0.9 * share, 2)
+    return round(LOW + 0.9 * share, 2)  # from LOW to HIGH
 
 
 def truthfulness(right: bool, grounded: bool, repetitive: bool) -> float:
@@ -145,7 +158,7 @@ def conciseness(answer: str, repetitive: bool) -> float:
 
 
 def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
-    """Return the numbers of the references that state the answer.
+    """Return the numbers of the references that state the right answer, counted from 1.
 
     These are the gold passages if they are known, else the passages that contain a gold answer.
     """
@@ -161,8 +174,8 @@ def supporting(question: Question, passages: Sequence[Passage]) -> list[int]:
 def is_right(answer: str, question: Question) -> bool:
     """Return whether an answer contains a gold answer in whole words.
 
-    If the first gold answer has more than 12 words, its F1 overlap with the answer's words must be
-    at least 0.5 instead.
+    If the first gold answer has more than 12 words, it need not be contained: the F1 score of the
+    words that it shares with the answer must be at least 0.5.
     """
     gold = metrics.normalise(question.answers[0]).split()
     if len(gold) <= 12:
@@ -176,10 +189,10 @@ def is_right(answer: str, question: Question) -> bool:
 
 def is_grounded(answer: str, passages: Sequence[Passage]) -> bool:
     """Return whether a passage contains the whole answer, verbatim after normalising."""
-    words = metrics.normalise(answer)
-    if not words:
+    normalised = metrics.normalise(answer)
+    if not normalised:
         return False
-    return any(words in metrics.normalise(passage.text) for passage in passages)
+    return any(normalised in metrics.normalise(passage.text) for passage in passages)
 
 
 # One or more whole words, three times in a row.
@@ -191,19 +204,25 @@ def is_repetitive(answer: str) -> bool:
     return bool(THREE_TIMES.search(metrics.normalise(answer)))
 
 
-# Revised questions. If several candidates work for a question, we take the form that works most
-# often, so that the revised questions of the training data are similar.
+# Revised questions. For each question whose search failed, we build candidates in several forms,
+# such as the question followed by a guess. A candidate works if its search finds a supporting
+# passage. If several work, we take the one whose form works for most questions, so that the revised
+# questions of the training data are similar.
 
 MAX_WORDS = 40  # of a revised question
 N_TITLES = 3  # number of passages whose titles are tried in a revised question
-CLEAN_FORM = "the question well put"  # the preferred form
-FORMS_WITHOUT_QUESTION = ("a guess alone", "key terms alone")  # the last choice
+CLEAN_FORM = "the question well put"  # is taken whenever it works
+FORMS_WITHOUT_QUESTION = ("a guess alone", "key terms alone")  # are taken if no other form works
 
 Candidates = dict[str, str]  # a form -> the revised question in that form
 
 
 def find_failures(examples: Sequence[Example]) -> dict[str, Example]:
-    """Return, by question text, the examples whose search found no supporting passage."""
+    """Return, by question text, the examples whose search found no supporting passage.
+
+    Examples of other kinds are skipped: their passages are not what a search returned first, or
+    they repeat the passages of a "retrieved" example.
+    """
     failures = {}
     for example in examples:
         was_searched = example.kind in ("retrieved", "broken wording")
@@ -217,31 +236,38 @@ def find_revisions(
 ) -> dict[str, Candidates]:
     """Return, by question text, the candidates whose search finds a supporting passage."""
     questions = list(failures)
-    guesses = write("guess", questions)
-    terms = write("terms", questions)
-    options = write("options", questions)
+    written_guesses = write("guess", questions)
+    written_terms = write("terms", questions)
+    written_options = write("options", questions)
 
     attempts = []  # (question text, form, candidate)
-    for question, guess, term, option in zip(questions, guesses, terms, options):
-        for form, candidate in propose(failures[question], guess, term, option).items():
+    written = zip(questions, written_guesses, written_terms, written_options)
+    for question, guess, terms, options in written:
+        candidates = propose(failures[question], guess, terms, options)
+        for form, candidate in candidates.items():
             attempts.append((question, form, candidate))
 
-    revisions: dict[str, Candidates] = {}
+    working: dict[str, Candidates] = {}
     results = search([candidate for _, _, candidate in attempts])
     for (question, form, candidate), passages in zip(attempts, results):
         if supporting(failures[question].question, passages):
-            revisions.setdefault(question, {})[form] = candidate
-    return revisions
+            working.setdefault(question, {})[form] = candidate
+    return working
 
 
 def propose(example: Example, guess: str, terms: str, options: str) -> Candidates:
-    """Return the candidates for a revised question by their form, without empty and equal ones."""
+    """Return the candidates for a revised question, by form.
+
+    `guess`, `terms` and `options` are texts of the base model. Candidates that are empty or equal
+    to the question are left out.
+    """
     question = example.question.question.rstrip("? ")
     answer = CITATION.sub("", example.answer).strip()
     guess = first_line(guess)
     terms = first_line(terms)
     options = first_line(options)
 
+    # What each form appends to the question.
     additions = {
         "guess and answer": f"{guess} {answer}" if guess and answer else "",
         "guess": guess,
@@ -256,7 +282,9 @@ def propose(example: Example, guess: str, terms: str, options: str) -> Candidate
     candidates = {CLEAN_FORM: clean_wording(example.question, example.passages)}
     for form, addition in additions.items():
         candidates[form] = f"{question}? {addition}" if addition else ""
-    candidates |= dict(zip(FORMS_WITHOUT_QUESTION, (guess, terms)))
+    guess_alone, terms_alone = FORMS_WITHOUT_QUESTION
+    candidates[guess_alone] = guess
+    candidates[terms_alone] = terms
 
     tidied = {form: tidy(text) for form, text in candidates.items()}
     return {form: text for form, text in tidied.items() if text and text != tidy(question)}
@@ -268,16 +296,18 @@ def first_line(text: str) -> str:
 
 
 def clean_wording(question: Question, passages: Sequence[Passage]) -> str:
-    """Return the question in clear wording, if that is known and could be written by the model.
+    """Return the question in clear wording; "" if that is unknown or no model could write it.
 
-    For two-hop, stale and contradicted questions, it may contain a name or number that the model
-    could not know. It is then used only if the question or a passage contains them all.
+    For two-hop, stale and contradicted questions, the clear wording may contain a name or number
+    that the model can know only from a passage. It is then used only if all its names and numbers
+    are in the question or in the passages.
     """
     if question.failure in ("two-hop", "stale", "contradiction"):
         texts = [question.question, *(passage.text for passage in passages)]
         words_seen = set(metrics.normalise(" ".join(texts)).split())
-        names = re.findall(r"[A-Z][\w'’-]*|\d+", question.clean_question)[1:]
-        if not all(metrics.normalise(name) in words_seen for name in names):
+        names_and_numbers = re.findall(r"[A-Z][\w'’-]*|\d+", question.clean_question)
+        needed = names_and_numbers[1:]  # the first is the capitalised word that begins the question
+        if not all(metrics.normalise(name) in words_seen for name in needed):
             return ""
     return question.clean_question
 
@@ -285,16 +315,18 @@ def clean_wording(question: Question, passages: Sequence[Passage]) -> str:
 def tidy(text: str) -> str:
     """Return one line without quotes and backslashes, no word more than twice, at most 40 words."""
     letters = [letter if letter.isprintable() and letter not in '"\\' else " " for letter in text]
-    return " ".join(metrics.at_most_twice("".join(letters))[:MAX_WORDS])
+    words = metrics.at_most_twice("".join(letters))
+    return " ".join(words[:MAX_WORDS])
 
 
 def choose_revision(candidates: Candidates, counts: Mapping[str, int]) -> str:
-    """Choose the candidate whose form works most often.
+    """Choose the candidate whose form works for most questions; `counts` says for how many.
 
     Clear wording comes first; forms without the question itself come last.
     """
 
     def rank(form: str) -> tuple[bool, bool, int]:
+        """Return a key by which the preferred form is the smallest."""
         return form != CLEAN_FORM, form in FORMS_WITHOUT_QUESTION, -counts[form]
 
     return candidates[min(candidates, key=rank)]

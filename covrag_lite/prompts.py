@@ -1,9 +1,10 @@
-"""Prompts of the two tasks and the schema of a verdict (the paper's Table 7): build and parse.
+"""Prompts of the two tasks, answering and verifying, and the schema of a verdict.
 
-Task markers, order of the fields, JSON keys and names of the scores are the paper's; the wording of
-the instructions is ours. The layout "shared" is ours too: in both tasks, criteria, steps and format
-come first, then references, question and answer. All prompts then begin with the same text, which
-an engine reads once per batch.
+They follow the paper's Table 7. Task markers, order of the fields, JSON keys and names of the
+scores are the paper's; the wording of the instructions is ours. A prompt has one of two layouts.
+"paper" has the paper's order. "shared" is ours: in both tasks, criteria, steps and format come
+first, then references, question and answer. All prompts then begin with the same text, which an
+engine reads once per batch.
 """
 
 import json
@@ -17,10 +18,11 @@ VERIFY_MARKER = "#verification-Task#"
 LAYOUTS = ("paper", "shared")
 SEPARATOR = "\\"  # WebGLM and the paper separate the parts of a prompt by one literal backslash
 
-# The schema of a verdict: a sequence of parts. A string is fixed; a tuple (kind, name) is a slot
-# that the model fills. Training tokenises the same parts, so that it sees what decoding produces.
-# The last slot includes its quotation marks and the space before them, because most tokenizers
-# have a single token for an empty ` ""`.
+# The schema of a verdict: a sequence of parts. A string is fixed text. A tuple (kind, name) is a
+# slot that the model fills; its kind is "score", "judgment" or "text". Training tokenises part by
+# part too, so that it sees the tokens that decoding produces. The slot of the revised question
+# includes the quotation marks and the space before them, because most tokenizers have a single
+# token for an empty ` ""`.
 Schema = Sequence[str | tuple[str, str]]
 SCHEMA: Schema = (
     '{ "1": { "reference_correctness": ', ("score", "reference_correctness"),
@@ -33,10 +35,12 @@ SCHEMA: Schema = (
     '", "4":', ("text", "revised_question"),
     " }",
 )  # fmt: skip
-DIRECT: Schema = ('{ "4":', ("text", "revised_question"), " }")  # without the chain (Table 5)
+# The variant without the chain (Table 5): only the revised question, without the scores and the
+# judgment that lead to it.
+DIRECT: Schema = ('{ "4":', ("text", "revised_question"), " }")
 JUDGMENTS = ("true", "false", "unclear")
 OPENING_QUOTE = ' "'  # how a revised question begins
-EMPTY_QUOTES = ' ""'  # an empty one
+EMPTY_QUOTES = ' ""'  # an empty revised question
 VERDICT_ROOM = 128  # tokens reserved for a verdict, in addition to its revised question
 
 
@@ -80,21 +84,24 @@ def verdict_parts(
 ) -> tuple[str, ...]:
     """Return a verdict as a training target, in the parts in which it is decoded.
 
-    An unfinished verdict belongs to a wrong answer without a known revised question. With the chain
-    it ends after the judgment. Without the chain it ends after the opening quotation mark: the
-    model learns that a question follows, because an empty one would mean that the answer is true.
+    An unfinished verdict belongs to a wrong answer for which no good revised question is known.
+    With the chain, it ends after the judgment. Without the chain, it ends after the opening
+    quotation mark. The model then learns that some question follows: an empty one would mean that
+    the answer is true.
     """
     schema = SCHEMA if with_chain else DIRECT
     scores = [getattr(verdict, name) for name in SCORES]
     if not unfinished:
         return fill_schema(schema, scores, verdict.judgment, verdict.revised_question)
-    placeholder = "?"  # so that the opening quotation mark is a part; it is cut off
+    # A question that is not empty gives the opening quotation mark a part of its own. The question
+    # itself is cut off below.
+    placeholder = "?"
     parts = fill_schema(schema, scores, verdict.judgment, placeholder)
-    opening = parts.index(OPENING_QUOTE)
+    opening_quote = parts.index(OPENING_QUOTE)
     if with_chain:
-        before_fourth_key = opening - 1
-        return parts[:before_fourth_key]
-    return parts[: opening + 1]
+        fourth_key = opening_quote - 1
+        return parts[:fourth_key]
+    return parts[: opening_quote + 1]
 
 
 def parse_verdict(
@@ -107,16 +114,21 @@ def parse_verdict(
         >>> verdict.judgment, verdict.correctness, verdict.revised_question
         ('true', 1.0, '')
     """
-    unknown: dict[str, float | None] = dict.fromkeys(SCORES)
+    unknown_scores: dict[str, float | None] = dict.fromkeys(SCORES)
     unparsed = Verdict(
-        **unknown, judgment="", revised_question="", parsed=False, text=text, probabilities=None
+        **unknown_scores,
+        judgment="",
+        revised_question="",
+        parsed=False,
+        text=text,
+        probabilities=None,
     )
     fields = parse_json(text)
     revised_question = fields.get("4")
     if not isinstance(revised_question, str):
         return unparsed
     if schema == DIRECT:  # an empty revised question means "true" (Section 4.3 of the paper)
-        scores = unknown
+        scores = unknown_scores
         judgment = "false" if revised_question else "true"
     else:
         scores = parse_scores(fields)
@@ -145,15 +157,18 @@ def parse_json(text: str) -> dict:
 
 
 def parse_scores(fields: dict) -> dict[str, float | None]:
-    """Return the valid scores of a verdict's JSON object: numbers from 0 to 1."""
-    reference = fields.get("1")
-    answer = fields.get("2")
-    if not isinstance(reference, dict) or not isinstance(answer, dict):
+    """Return the valid scores of a verdict's JSON object: numbers from 0 to 1.
+
+    Scores that are missing or not valid are left out.
+    """
+    reference_scores = fields.get("1")
+    answer_scores = fields.get("2")
+    if not isinstance(reference_scores, dict) or not isinstance(answer_scores, dict):
         return {}
-    written = reference | answer
+    values = reference_scores | answer_scores
     scores: dict[str, float | None] = {}
     for name in SCORES:
-        value = written.get(name)
+        value = values.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
             scores[name] = float(value)
     return scores
@@ -207,14 +222,17 @@ def build_verify(
 
 
 def build_shared(question: str, passages: Sequence[Passage]) -> str:
-    """Return the beginning of both prompts in the shared layout; it starts with the fixed part."""
+    """Return the text with which the prompts of both tasks begin in the shared layout.
+
+    What is the same for all questions comes first.
+    """
     references = build_references(passages)
     fixed = f"{CRITERIA}\n{STEPS}\n{FORMAT}\n"
     return f"{fixed}{references}{SEPARATOR}Question: {question}{SEPARATOR}"
 
 
-# Tasks whose prompt contains only the question: an instruction, and the word before the text. The
-# last three give candidates for the revised questions in the training data.
+# Tasks whose prompt contains only the question. Each has an instruction, and the word after which
+# the model writes. The last three help to find revised questions for the training data.
 QUESTION_ONLY = {
     "closed-book": ("Answer the question in a few words.", "Answer"),
     "rewrite": (  # the first step of Start-Revise (Table 4)

@@ -1,8 +1,9 @@
 """QLoRA training on both tasks (Section 2.3, Step 3 of the paper).
 
-Samples are packed into rows of tokens in which no sample attends to another, so little computation
-is spent on padding. `learner` computes the objective L_RAG + w · L_CoV (equations 2 to 4) and
-`train` contains the training loop. The network and its adapter are a `Trainee` of the engine.
+Several samples are packed into one row of tokens, in which no sample attends to another, so little
+computation is spent on padding. A step is one update of the adapter, from a few rows. `learner`
+computes the objective L_RAG + w · L_CoV (equations 2 to 4), where w is `verify_weight`. `train`
+contains the training loop. The network and its adapter are a `Trainee` of the engine.
 """
 
 import math
@@ -26,8 +27,9 @@ WARMUP = 0.05  # share of the steps in which the learning rate rises; then it fo
 CLIP = 1.0  # maximum norm of the gradient
 SAVE_EVERY = 20  # steps between checkpoints, from which a stopped run resumes
 
-# Shows the progress of a loop: items, what they are, their unit, their number, how many were done
-# earlier, and a function that describes the state.
+# Shows the progress of a loop and yields its items. Arguments: the items, what the loop does, the
+# unit of an item, the total number of items, how many were done by an earlier run, and a function
+# that describes the current state.
 Track = Callable[[Iterable[int], str, str, int, int, Callable[[], str]], Iterator[int]]
 
 
@@ -45,34 +47,35 @@ def train(
     settings: Training,
     track: Track = track_nothing,
 ) -> pd.DataFrame:
-    """Train an adapter for `model` in the folder `out`; returns a frame with one row per step.
+    """Train an adapter for `model` in the folder `out`; return a frame with one row per step.
 
     If `out` contains a checkpoint, training resumes from it.
     """
     encoded = encode(samples, model)
-    steps = plan_steps(encoded, settings)
+    steps = plan_steps(encoded, settings)  # each is a list of packs: the samples of its rows
     packs = list(chain.from_iterable(steps))
     shape = common_shape(packs, encoded, settings.pack_tokens)
     weights = task_weights(encoded, len(steps), settings.epochs)
 
     with model.prepare_training(settings, shape) as trainee:
         learn = learner(trainee, settings.verify_weight, model.device)
-        learn = trainee.capture(learn)  # on CUDA, as a graph of its kernels
-        rows = trainee.restore(out, samples, model.fingerprint)  # of the finished steps
-        padded_to = shape if trainee.one_shape else None
+        learn = trainee.capture(learn)  # on CUDA, it may be recorded once and replayed as a graph
+        log = trainee.restore(out, samples, model.fingerprint)  # an entry for each finished step
+        row_shape = shape if trainee.one_shape else None  # None: rows are not padded
 
         def build_rows(number: int) -> list[PackedRow]:
             """Return the packed rows of a step; none after the last step."""
-            of_step = steps[number] if number < len(steps) else []
-            return [
-                lay_out([encoded[i] for i in chosen], weights, model.device, padded_to)
-                for chosen in of_step
-            ]
+            step_packs = steps[number] if number < len(steps) else []
+            packed_rows = []
+            for indices in step_packs:
+                row_samples = [encoded[i] for i in indices]
+                packed_rows.append(lay_out(row_samples, weights, model.device, row_shape))
+            return packed_rows
 
         def state() -> str:
-            return f"loss {rows[-1]['loss']:.3f}"
+            return f"loss {log[-1]['loss']:.3f}"
 
-        n_done = len(rows)
+        n_done = len(log)
         packed_rows = build_rows(n_done)
         todo = range(n_done, len(steps))
         for number in track(todo, "train", "step", len(steps), n_done, state):
@@ -83,19 +86,19 @@ def train(
             losses = mean_losses(number + 1, sums)
             n_tokens = sum(len(encoded[i].ids) for i in chain.from_iterable(steps[number]))
             seconds = time.perf_counter() - start
-            row = {"step": number + 1, **losses, "tokens": n_tokens, "seconds": seconds, "lr": lr}
-            rows.append(row)
-            if len(rows) % SAVE_EVERY == 0 or len(rows) == len(steps):
-                trainee.save(out, rows)
+            entry = {"step": number + 1, **losses, "tokens": n_tokens, "seconds": seconds, "lr": lr}
+            log.append(entry)
+            if len(log) % SAVE_EVERY == 0 or len(log) == len(steps):
+                trainee.save(out, log)
         trainee.save_adapter(out, model.settings.model)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(log)
 
 
 def learner(trainee: Trainee, verify_weight: float, device: str) -> Learn:
-    """Return the function that learns from one row and returns a (2, tasks) tensor.
+    """Return the function that learns from one row; it returns a (2, tasks) tensor.
 
-    The tensor contains the loss of each task, and the sum of its token weights. Losses of rows are
-    added, not averaged: `task_weights` already divides by the number of targets.
+    The tensor contains each task's loss and the sum of its token weights. The losses of a step's
+    rows are added, not averaged: the token weights from `task_weights` already make them means.
     """
     every_task = torch.arange(len(TASKS), device=device)[:, None]  # (tasks, 1)
 
@@ -111,7 +114,7 @@ def learner(trainee: Trainee, verify_weight: float, device: str) -> Learn:
 
 
 def take_step(learn: Learn, rows: Sequence[PackedRow], trainee: Trainee, lr: float) -> torch.Tensor:
-    """Make one update from a step's rows; returns the sum of what `learn` returned: (2, tasks)."""
+    """Make one update from a step's rows; return the sum of what `learn` returned: (2, tasks)."""
     losses_and_weights = []
     for row in rows:
         losses_and_weights.append(learn(row))
@@ -121,17 +124,18 @@ def take_step(learn: Learn, rows: Sequence[PackedRow], trainee: Trainee, lr: flo
 
 
 def schedule(step: int, n_steps: int) -> float:
-    """Return the factor of the learning rate: a linear rise, then a cosine down to 0.1."""
-    rise = max(1, round(WARMUP * n_steps))
-    if step < rise:
-        return (step + 1) / rise
-    return 0.55 + 0.45 * math.cos(math.pi * (step - rise) / max(1, n_steps - rise))
+    """Return the factor of the learning rate: a linear rise to 1, then a cosine down to 0.1."""
+    n_rising = max(1, round(WARMUP * n_steps))
+    if step < n_rising:
+        return (step + 1) / n_rising
+    n_falling = max(1, n_steps - n_rising)
+    return 0.55 + 0.45 * math.cos(math.pi * (step - n_rising) / n_falling)
 
 
 def mean_losses(step: int, sums: torch.Tensor) -> dict[str, float]:
-    """Return a step's mean loss of each task, and their sum without `verify_weight`, for display.
+    """Return each task's mean loss in a step, and the unweighted sum of both, for display.
 
-    A loss that is not finite is an error.
+    `sums` is what `take_step` returned. A loss that is not finite is an error.
     """
     totals, weights = sums.tolist()
     if not math.isfinite(sum(totals)):
@@ -145,8 +149,8 @@ def mean_losses(step: int, sums: torch.Tensor) -> dict[str, float]:
 
 # Encoding: samples become tokens, each with its weight in the loss.
 
-# Decoding inserts the fixed parts of the schema itself, so their tokens count little in the loss;
-# they count at all because verdicts can also be decoded freely.
+# Forced decoding inserts the fixed parts of the schema itself, so their tokens count little in the
+# loss. They count at all because verdicts can also be decoded freely.
 FIXED = {part for part in (*SCHEMA, *DIRECT) if isinstance(part, str)}
 FIXED_WEIGHT = 0.1
 
@@ -158,7 +162,7 @@ class Encoded:
     task: int  # index in TASKS
     ids: tuple[int, ...]
     start: int
-    # Of each target token, before `task_weights` scales it; empty means 1 each.
+    # The weight of each target token relative to the others of its task; if empty, all weigh 1.
     relative_weights: tuple[float, ...] = ()
 
     @property
@@ -192,11 +196,11 @@ def encode(samples: Sequence[Sample], model: Trainable) -> list[Encoded]:
 
 
 def task_weights(encoded: Sequence[Encoded], n_steps: int, epochs: int) -> list[float]:
-    """Return, for each task, the factor of its targets' relative weights.
+    """Return a factor for each task; a token's weight is this factor times its relative weight.
 
-    Over a whole run, the weights of a task sum to the number of steps. The losses of the steps
-    therefore average to L_RAG and L_CoV, each a mean over its own target tokens, regardless of how
-    the tasks are mixed within a step.
+    With these factors, a task's token weights sum to the number of steps over a whole run. A task's
+    loss, averaged over all steps, is therefore the mean loss of its target tokens: L_RAG or L_CoV.
+    This holds however the tasks are mixed within a step.
     """
     weights = []
     for task in range(len(TASKS)):
@@ -211,7 +215,7 @@ Pack = list[int]  # the indices, in all encoded samples, of the samples of one r
 
 
 def plan_steps(encoded: Sequence[Encoded], settings: Training) -> list[list[Pack]]:
-    """Return the packs of every step; every epoch is shuffled, then packed."""
+    """Return the packs of every step; each epoch is shuffled and packed in its own way."""
     steps = []
     packs_per_step = max(1, settings.step_tokens // settings.pack_tokens)
     for epoch in range(settings.epochs):
@@ -227,11 +231,12 @@ def plan_steps(encoded: Sequence[Encoded], settings: Training) -> list[list[Pack
 
 
 def pack(lengths: Sequence[int], pack_tokens: int) -> list[list[int]]:
-    """Return groups of places in `lengths`; each becomes a row of at most `pack_tokens` tokens.
+    """Split samples of these lengths into rows of at most `pack_tokens` tokens.
 
-    Each row is filled with the best subset of the next samples, so the given order is roughly kept.
-    First-fit decreasing would sort samples by length, and thereby by task; but a row should contain
-    both tasks, so that its loss represents both.
+    Each row is returned as a list of indices in `lengths`. It is filled with the best subset of the
+    next samples, so the given order is roughly kept. First-fit decreasing, the usual method, would
+    sort samples by length, and thereby by task; but a row should contain both tasks, so that its
+    loss represents both.
     """
     longest = max(lengths)
     if longest > pack_tokens:
@@ -239,35 +244,37 @@ def pack(lengths: Sequence[int], pack_tokens: int) -> list[list[int]]:
             f"pack_tokens is {pack_tokens}, but the longest sample has {longest} tokens; "
             f"raise pack_tokens to at least {longest}"
         )
-    # How many samples to choose from: about two rows of samples of average length.
+    # A row is chosen from the next samples: about as many as fill two rows, at least 16.
     window = max(16, 2 * pack_tokens * len(lengths) // sum(lengths))
-    left = list(range(len(lengths)))
+    remaining = list(range(len(lengths)))
     packs = []
-    while left:
-        following = left[:window]
+    while remaining:
+        following = remaining[:window]
         places = fullest_subset([lengths[i] for i in following], pack_tokens)
         chosen = [following[place] for place in places]
         packs.append(chosen)
         taken = set(chosen)
-        left = [i for i in left if i not in taken]
+        remaining = [i for i in remaining if i not in taken]
     return packs
 
 
 def fullest_subset(lengths: Sequence[int], room: int) -> list[int]:
     """Return the indices of a subset, always with the first sample, that fills `room` best."""
-    # reached[n] is a bit set: bit t is set if some subset of samples 0 to n, with the first, has t
-    # tokens in total.
-    reached = [1 << lengths[0]]
-    within_room = (1 << (room + 1)) - 1
+    # Collect the totals that subsets can have. An integer serves as a set of totals: its bit t is 1
+    # if t is in the set. reachable[n] is the set for subsets of samples 0 to n that include 0.
+    reachable = [1 << lengths[0]]
+    within_room = (1 << (room + 1)) - 1  # the set of 0 to room
     for length in lengths[1:]:
-        without = reached[-1]
-        reached.append((without | without << length) & within_room)
-    # Go back from the largest total: a sample was taken if the total was not reached before it.
-    total = reached[-1].bit_length() - 1
+        without_sample = reachable[-1]
+        with_sample = without_sample << length  # adds `length` to each total
+        reachable.append((without_sample | with_sample) & within_room)
+    # Find a subset with the largest total, from the last sample to the first. A sample is needed
+    # only if the samples before it cannot reach the total.
+    total = reachable[-1].bit_length() - 1
     chosen = []
     for place in range(len(lengths) - 1, 0, -1):
-        was_reached_before = reached[place - 1] >> total & 1
-        if not was_reached_before:
+        is_reachable_without = (reachable[place - 1] >> total) & 1
+        if not is_reachable_without:
             chosen.append(place)
             total -= lengths[place]
     return [0, *reversed(chosen)]
@@ -284,14 +291,14 @@ def common_shape(packs: Sequence[Pack], encoded: Sequence[Encoded], pack_tokens:
     longest = 128 * math.ceil(max(len(sample.ids) for sample in encoded) / 128)
     n_sequences = []
     n_targets = []
-    for chosen in packs:
-        samples = [encoded[i] for i in chosen]
-        padding = pack_tokens - sum(len(sample.ids) for sample in samples)
-        n_padding_sequences = math.ceil(padding / longest)  # padding is split, like samples
+    for indices in packs:
+        samples = [encoded[i] for i in indices]
+        n_padding = pack_tokens - sum(len(sample.ids) for sample in samples)
+        n_padding_sequences = math.ceil(n_padding / longest)  # none is longer than `longest`
         n_sequences.append(len(samples) + n_padding_sequences)
         n_targets.append(sum(sample.n_targets for sample in samples))
-    targets = 64 * math.ceil(max(n_targets) / 64)
-    return RowShape(pack_tokens, max(n_sequences), targets, longest)
+    most_targets = 64 * math.ceil(max(n_targets) / 64)
+    return RowShape(pack_tokens, max(n_sequences), most_targets, longest)
 
 
 @dataclass
@@ -301,12 +308,12 @@ class Row:
     # One value per token:
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    # Where sequences begin and end:
+    # 0, then the end of each sequence, which is where the next one begins:
     ends: list[int] = field(default_factory=lambda: [0])
     # One value per target token:
-    target_positions: list[int] = field(default_factory=list)  # in the row: where it is predicted
-    labels: list[int] = field(default_factory=list)
-    tasks: list[int] = field(default_factory=list)
+    target_positions: list[int] = field(default_factory=list)  # where in the row it is predicted
+    labels: list[int] = field(default_factory=list)  # its id
+    tasks: list[int] = field(default_factory=list)  # its task's index in TASKS; -1 is padding
     weights: list[float] = field(default_factory=list)
 
     def add_sequence(self, ids: Sequence[int]) -> None:
@@ -316,7 +323,7 @@ class Row:
         self.ends.append(len(self.ids))
 
     def add_sample(self, sample: Encoded, weight: float) -> None:
-        """Add a sample with its targets; `weight` is its task's."""
+        """Add a sample with its targets; `weight` is the factor of its task in `task_weights`."""
         first = len(self.ids) + sample.start - 1  # a token is predicted at the position before it
         self.target_positions += range(first, first + sample.n_targets)
         self.labels += sample.ids[sample.start :]
@@ -330,7 +337,9 @@ class Row:
         while len(self.ids) < shape.tokens:
             n_tokens = min(shape.longest, shape.tokens - len(self.ids))
             self.add_sequence([0] * n_tokens)
-        self.ends += [len(self.ids)] * (shape.sequences + 1 - len(self.ends))
+        # The shape may have room for more sequences; these are empty.
+        n_empty = shape.sequences + 1 - len(self.ends)
+        self.ends += [len(self.ids)] * n_empty
         n_unused = shape.targets - len(self.labels)
         self.target_positions += [0] * n_unused
         self.labels += [0] * n_unused

@@ -36,14 +36,14 @@ class Question:
 
     @property
     def form(self) -> str:
-        """How the question is worded: "broken wording", "two-hop" or "well put"."""
+        """How the question is worded: "broken wording", "two-hop", or else "well put"."""
         if "+" in self.kind:
             return "broken wording"
         return "two-hop" if self.kind == "two-hop" else "well put"
 
     @property
     def failure(self) -> str:
-        """Why a search may fail: a trap of the fictional world, the wording, or "none"."""
+        """Why a search may fail: its form if that is not "well put", else its trap, else "none"."""
         if self.form != "well put":
             return self.form
         return self.kind.partition("/")[2] or "none"
@@ -68,20 +68,27 @@ class Source:
     questions: list[Question]
     passages: Sequence[Passage]
     search: Search  # queries -> the k passages that a system sees
-    # queries -> a longer ranking, whose later passages rarely contain the answer. Its first k are
-    # those of `search`, unless each question has references of its own (WebGLM-QA).
+    # queries -> a longer ranking. Its first k passages are those of `search`; the later ones rarely
+    # contain the answer. WebGLM-QA is an exception: there `search` returns the references that come
+    # with a question, while `deep` ranks the references of all questions.
     deep: Search
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One training sample; its target is split into the parts in which it is decoded."""
+    """One training sample: a prompt, and the target that the model learns to write after it.
+
+    The target is split into parts, which are tokenised one by one, as decoding writes them.
+    """
 
     id: str
-    task: str  # the loss it belongs to: "answer", also for rewritten questions, or "verify"
+    # The task, which decides in which loss the sample counts: "answer" or "verify". Rewriting a
+    # question counts as "answer".
+    task: str
     prompt: str
     target: tuple[str, ...]
-    unfinished: bool = False  # the rest of the target is unknown, so no end-of-text is learnt
+    # Is the rest of the target unknown? Then the model does not learn to end the text there.
+    unfinished: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,8 +105,9 @@ class Verdict:
     revised_question: str  # "" if no revision is needed
     parsed: bool
     text: str  # what the model wrote, so that it can be parsed again
-    # Only for forced decoding: P(judgment is "true"), P(revised question is empty) under "empty",
-    # and the expectation of each score.
+    # Known only if decoding is forced to follow the schema. Keys: "true" (the probability of this
+    # judgment), "empty" (the probability that the revised question is empty), and the name of each
+    # score (its expectation).
     probabilities: dict[str, float] | None = field(default=None, compare=False)
 
 
@@ -114,7 +122,8 @@ class Round:
     # Mean log-probability of the answer's tokens, if the model reports it.
     likelihood: float | None = field(default=None, compare=False)
     note: str = ""  # one line on what a related system did, e.g. CRAG's action or A²R's feedback
-    # The recorded outcome, if the gold answers or passages that decided it are not at hand.
+    # Only for a round read from a record without its gold answers or passages: the outcome that
+    # was recorded, because it cannot be computed again.
     outcome: "Outcome | None" = field(default=None, compare=False)
 
     @property
@@ -132,17 +141,21 @@ class Round:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one round; None if there is no gold answer, gold passage or verdict."""
+    """The outcome of one round.
 
-    # Is the answer right by each of `metrics.METRICS`?
+    A field is None if the gold answer, gold passage or verdict that it needs does not exist.
+    """
+
+    # Is the answer right? One field for each of `metrics.METRICS`.
     raw: bool | None
     normalised: bool | None
     whole: bool | None
-    # What was retrieved:
+    # What did the search find?
     gold: bool | None  # a gold passage
-    found: bool | None  # a passage that contains a gold answer
-    words: bool | None  # a passage that contains a gold answer in whole words
-    parsed: bool | None  # did the verdict follow its schema?
+    found: bool | None  # a passage that contains a gold answer, by the metric "normalised"
+    words: bool | None  # a passage that contains a gold answer, by the metric "whole"
+    # Did the verdict follow its schema?
+    parsed: bool | None
 
 
 @dataclass(frozen=True)
@@ -156,8 +169,9 @@ class Prediction:
     kept: int = -1  # index of the round whose answer is returned; by default the last one
 
     def __post_init__(self) -> None:
-        """Count a negative `kept` from the end, so that it is an index afterwards."""
+        """Replace a negative `kept`, which counts from the end, by the index it stands for."""
         if self.kept < 0:
+            # A frozen dataclass allows no plain assignment.
             object.__setattr__(self, "kept", len(self.rounds) + self.kept)
 
     @property
@@ -178,7 +192,7 @@ def digest(items: Iterable[Question | Passage | Sample]) -> str:
     """Return a hash of the records that a run used; a manifest stores it as the data's version."""
     if hasattr(items, "sha256"):  # a corpus on disk has its own hash
         return items.sha256
-    sha256 = hashlib.sha256()
+    hasher = hashlib.sha256()
     for item in items:
-        sha256.update(repr(item).encode())
-    return sha256.hexdigest()[:16]
+        hasher.update(repr(item).encode())
+    return hasher.hexdigest()[:16]

@@ -1,14 +1,16 @@
-"""Synthesis of the training data (Section 2.3): answer samples for L_RAG, and D2′ for L_CoV.
+"""Synthesis of the training data (Section 2.3): answers to learn, and D2′, the verdicts to learn.
 
-D2′ contains verdicts on answers. The paper splits D into halves, lets a seed model trained on D1
-answer the questions of D2, and adds synthetic errors. We rely mainly on natural errors:
+The data D contains questions with gold answers. The paper splits it into the halves D1 and D2. A
+seed model trained on D1 answers the questions of D2. D2′ contains verdicts on these answers, and on
+synthetic errors. We rely mainly on natural errors:
 
 - Two seed models, each trained on one half, answer the other half. They read the retrieved passages
   and, for some questions, deeper passages that do not contain the answer.
 - Each wrong answer from deeper passages is also paired with the retrieved passages, which do
   contain the right answer. The verifier must therefore read the answer, not only the passages.
 - A minority has synthetic errors (repetition, wrong citations) or a question with broken wording.
-- Within every set and wording, half of the answers are right, so neither reveals the verdict.
+- In every question set, and for every form of wording (`Question.form`), half of the answers are
+  right. So neither the set nor the wording reveals the verdict.
 
 `make_d2` calls these steps in order. The oracle that writes the verdicts is in `oracle`.
 
@@ -45,29 +47,32 @@ from covrag_lite.oracle import (
 )
 from covrag_lite.records import CITATION, Passage, Question, Sample, Source
 
-SEED = 1  # for the halves, the corruption and the balancing; `training_seed` does not change it
-UNSUPPORTED_SHARE = 0.25  # share of answer samples without a supporting passage (no citation)
+SEED = 1  # of all random choices in this module; `training_seed` does not change it
+UNSUPPORTED_SHARE = 0.25  # share of answer samples without a supporting passage, so no citation
 BROKEN_SHARE = 0.2  # share of D's questions that are also asked with broken wording
 CORRUPTED_SHARE = 0.1  # share of right answers that are also corrupted: repetition, wrong citations
 
 
-# D1: one half of D, and the answers that are learnt from it.
+# Answers to learn, from one half of D for a seed model, or from all of it.
 
 
 def halve(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
-    """Split D into two random halves."""
+    """Split D into two random halves, D1 and D2."""
     shuffled = random.Random(SEED).sample(list(questions), len(questions))
     middle = len(shuffled) // 2
     return shuffled[:middle], shuffled[middle:]
 
 
+# What an adapter that verifies learns. "all": all answers and all verdicts. "paper" (Figure 3): the
+# answers of one half of D, and verdicts on the other half, as many samples as D has answers.
+# "paper+answers": the same verdicts, but all answers.
 MIXTURES = ("all", "paper", "paper+answers")
 
 
 def seed_halves(mixture: str) -> dict[str, int]:
-    """Return the seed models, each with the half of D that it learns from: 0 or 1.
+    """Return the names of the seed models, each with the half of D that it learns from: 0 or 1.
 
-    It answers the other half. The paper has one seed model.
+    A seed model answers the other half. The paper has one seed model.
     """
     if mixture not in MIXTURES:
         raise ValueError(f"mixture {mixture!r} is not known; use one of {', '.join(MIXTURES)}")
@@ -75,7 +80,10 @@ def seed_halves(mixture: str) -> dict[str, int]:
 
 
 def answer_samples(source: Source, questions: Sequence[Question], layout: str) -> list[Sample]:
-    """Make samples of the answering task (WebGLM's recipe); a share has no supporting passage."""
+    """Make samples of the answering task, by WebGLM's recipe.
+
+    At most `UNSUPPORTED_SHARE` of them have no supporting passage.
+    """
     rng = random.Random(SEED)
     gold_ids: set[str] = set()
     for question in questions:
@@ -92,14 +100,16 @@ def answer_samples(source: Source, questions: Sequence[Question], layout: str) -
         passages = with_gold(question, retrieved, gold_passages, rng)
         prompt = prompts.build_answer(question.question, passages, layout)
         sample = Sample(question.id, "answer", prompt, (gold_answer(question, passages),))
+        # A gold answer that already cites its references is supported by them.
         has_support = supporting(question, passages) or CITATION.search(question.answers[0])
         if has_support:
             supported.append(sample)
         else:
             unsupported.append(sample)
 
-    n_unsupported = round(len(supported) * UNSUPPORTED_SHARE / (1 - UNSUPPORTED_SHARE))
-    return supported + rng.sample(unsupported, min(n_unsupported, len(unsupported)))
+    most_unsupported = round(len(supported) * UNSUPPORTED_SHARE / (1 - UNSUPPORTED_SHARE))
+    n_unsupported = min(most_unsupported, len(unsupported))
+    return supported + rng.sample(unsupported, n_unsupported)
 
 
 def with_gold(
@@ -137,7 +147,11 @@ def gold_answer(question: Question, passages: Sequence[Passage]) -> str:
 def make_examples(
     source: Source, questions: Sequence[Question], answer: Answer, k: int
 ) -> list[Example]:
-    """Make the examples of D2′ before annotation: seed model answers and some corrupted answers."""
+    """Make the examples of D2′ before annotation: a seed model's answers, some of them corrupted.
+
+    `answer` is the seed model, `questions` are those of the half that it did not learn from, and
+    `k` is the number of passages that it reads.
+    """
     rng = random.Random(SEED)
     deep = dict(zip(questions, source.deep([question.question for question in questions])))
 
@@ -148,12 +162,14 @@ def make_examples(
         passages = deeper_passages(question, deep[question], k)
         if passages:
             tasks.append((question, passages, "deeper passages"))
-    # Two-hop questions, and those already broken, would become impossible to understand.
+    # Only clear questions get broken wording: two-hop questions, and those that are broken already,
+    # would become impossible to understand.
     clear = [question for question in questions if question.form == "well put"]
     chosen = rng.sample(clear, round(BROKEN_SHARE * len(clear)))
     broken = [break_question(question, rng) for question in chosen]
-    for question, found_passages in zip(broken, source.search([q.question for q in broken])):
-        tasks.append((question, tuple(found_passages), "broken wording"))
+    results = source.search([question.question for question in broken])
+    for question, retrieved_passages in zip(broken, results):
+        tasks.append((question, tuple(retrieved_passages), "broken wording"))
 
     x = [question.question for question, _, _ in tasks]
     answers = answer(x, [passages for _, passages, _ in tasks])
@@ -166,17 +182,25 @@ def make_examples(
 
 
 def deeper_passages(question: Question, deep: Sequence[Passage], k: int) -> tuple[Passage, ...]:
-    """Return k passages without the answer, if the first k contain it; () if there are too few."""
+    """Return the first k passages of a ranking that do not contain the answer.
+
+    If the first k of the ranking do not contain it either, or too few passages are left, return ().
+    """
     supporting_numbers = supporting(question, deep)
     others = [p for number, p in enumerate(deep, 1) if number not in supporting_numbers]
-    is_found = bool(supporting_numbers) and min(supporting_numbers) <= k
-    return tuple(others[:k]) if is_found and len(others) >= k else ()
+    is_retrieved = bool(supporting_numbers) and min(supporting_numbers) <= k
+    if not is_retrieved or len(others) < k:
+        return ()
+    return tuple(others[:k])
 
 
 def cross(
     examples: Sequence[Example], deep: Mapping[Question, Sequence[Passage]], k: int
 ) -> list[Example]:
-    """Pair the wrong answers from deeper passages with the retrieved passages of the question."""
+    """Pair the wrong answers from deeper passages with the retrieved passages.
+
+    These contain the right answer, because only such questions have deeper passages.
+    """
     crossed = []
     for example in examples:
         question = example.question
@@ -210,10 +234,12 @@ def break_question(question: Question, rng: random.Random) -> Question:
     """Return the question as typed in a hurry: misspelt long words, or the end missing."""
     words = question.question.rstrip("?. ").split()
     if rng.random() < 0.35 and len(words) > 4:
+        # Drop the last one or two words, and the end of the word before them.
         words = words[: -rng.randint(1, 2)]
         last = words[-1]
         words[-1] = last[: max(3, len(last) * 2 // 3)]
     else:
+        # Misspell the longest third of the words, but at least two.
         longest_first = sorted(range(len(words)), key=lambda place: -len(words[place]))
         for place in longest_first[: max(2, len(words) // 3)]:
             words[place] = _misspell(words[place], rng)
@@ -241,17 +267,22 @@ def repeat_words(answer: str, rng: random.Random) -> str:
     return rng.choice([stuttering, listing]) + citations
 
 
-def move_citations(answer: str, right: Sequence[int], n: int, rng: random.Random) -> str:
-    """Corrupt a right answer by citing wrong references (Table 8 of the paper)."""
-    wrong = [number for number in range(1, n + 1) if number not in right]
+def move_citations(answer: str, right: Sequence[int], n_passages: int, rng: random.Random) -> str:
+    """Corrupt a right answer by citing one or two wrong references (Table 8 of the paper).
+
+    `right` are the numbers of the references that support the answer.
+    """
+    wrong = [number for number in range(1, n_passages + 1) if number not in right]
     cited = rng.sample(wrong, min(len(wrong), rng.randint(1, 2)))
-    return CITATION.sub("", answer).strip() + "".join(f"[{number}]" for number in sorted(cited))
+    text = CITATION.sub("", answer).strip()
+    return text + "".join(f"[{number}]" for number in sorted(cited))
 
 
 def balance(examples: Sequence[Example], size: int) -> list[Example]:
     """Choose at most `size` examples; in every set and wording, half of them are judged true.
 
-    Of the false ones, half have a revised question, if there are enough of both kinds.
+    A group, namely a set and wording, gets its share of `size` as far as it has enough true and
+    false examples. Of the false ones, half have a revised question, or as near to half as possible.
     """
     rng = random.Random(SEED)
     shuffled = sorted(rng.sample(list(examples), len(examples)), key=_set_and_wording)
@@ -262,24 +293,32 @@ def balance(examples: Sequence[Example], size: int) -> list[Example]:
         false = [example for example in members if not example.is_true]
         revised = [example for example in false if example.revised_question]
         unrevised = [example for example in false if not example.revised_question]
-        share = round(size * len(members) / len(examples))
-        half = min(len(true), len(false), share // 2)
-        n_revised = min(len(revised), max(half // 2, half - len(unrevised)))
+        group_size = round(size * len(members) / len(examples))
+        half = min(len(true), len(false), group_size // 2)
+        # Half of the false ones are revised: more if there are too few others, fewer if there are
+        # too few revised ones.
+        n_wanted = max(half // 2, half - len(unrevised))
+        n_revised = min(len(revised), n_wanted)
         n_unrevised = half - n_revised
         chosen += true[:half] + revised[:n_revised] + unrevised[:n_unrevised]
     return rng.sample(chosen, len(chosen))
 
 
 def _set_and_wording(example: Example) -> tuple[str, str]:
-    is_broken = example.kind == "broken wording"
-    return example.question.dataset, "broken wording" if is_broken else example.question.form
+    wording = example.question.form
+    if example.kind == "broken wording":  # its question was well put before we broke it
+        wording = "broken wording"
+    return example.question.dataset, wording
 
 
 # Samples: what the adapters learn.
 
 
 def verify_samples(examples: Sequence[Example], with_chain: bool, layout: str) -> list[Sample]:
-    """Make samples of the verification task; w/o chain, only the revised question (Table 5)."""
+    """Make samples of the verification task: a verdict on each example's answer.
+
+    Without the chain (Table 5), the verdict is only the revised question.
+    """
     samples = []
     for number, example in enumerate(examples):
         question = example.question
@@ -291,9 +330,10 @@ def verify_samples(examples: Sequence[Example], with_chain: bool, layout: str) -
 
 
 def is_unfinished(example: Example, with_chain: bool) -> bool:
-    """Return whether the end of the verdict is unknown: a needed revised question that is missing.
+    """Return whether the verdict needs a revised question but none is known.
 
-    Without the chain, an empty revised question means "true", so no false verdict may end with one.
+    With the chain, it needs one if the answer is wrong and no passage supports the right one.
+    Without the chain, every wrong answer needs one, because an empty one means "true".
     """
     if with_chain:
         return example.lacks_revision
@@ -303,7 +343,8 @@ def is_unfinished(example: Example, with_chain: bool) -> bool:
 def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
     """Make samples for Start-Revise's rewriter: the revised question, or the question unchanged.
 
-    A question stays unchanged if its answers were right; this teaches when not to rewrite.
+    A question stays unchanged if one of its examples needs no revised question and no other has
+    one; this teaches when not to rewrite.
     """
     rewritten: dict[str, str] = {}
     for example in examples:
@@ -324,25 +365,29 @@ def rewrite_samples(examples: Sequence[Example]) -> list[Sample]:
 def make_samples(
     sources: Sequence[Source], chosen: Sequence[Example], mixture: str, layout: str
 ) -> dict[str, list[Sample]]:
-    """Make what each adapter learns; plain retrieval (rag) learns all answers in every mixture."""
+    """Make the samples of each adapter, by its name.
+
+    "rag" answers. "cov" answers and verifies, and "cov-direct" does so without the chain. "rewrite"
+    is the rewriter of Start-Revise. `mixture` decides what all but "rag" learn; see `MIXTURES`.
+    """
     answers = []
     for source in sources:
         answers += answer_samples(source, source.questions, layout)
     answers_to_mix = answers
     to_verify = chosen
     if mixture != "all":
-        learnt_half = seed_halves(mixture)["seed-1"]
-        learnt = []  # what the seed model learnt
+        seed_half = seed_halves(mixture)["seed-1"]
+        seed_answers = []  # what the seed model learnt
         for source in sources:
-            learnt += answer_samples(source, halve(source.questions)[learnt_half], layout)
+            seed_answers += answer_samples(source, halve(source.questions)[seed_half], layout)
         # The paper keeps the size of D: verdicts take the place of the other half's answers.
-        to_verify = chosen[: len(answers) - len(learnt)]
+        to_verify = chosen[: len(answers) - len(seed_answers)]
         if mixture == "paper":
-            answers_to_mix = learnt
+            answers_to_mix = seed_answers
     return {
         "rag": answers,
-        "cov": answers_to_mix + verify_samples(to_verify, True, layout),
-        "cov-direct": answers_to_mix + verify_samples(to_verify, False, layout),
+        "cov": answers_to_mix + verify_samples(to_verify, with_chain=True, layout=layout),
+        "cov-direct": answers_to_mix + verify_samples(to_verify, with_chain=False, layout=layout),
         "rewrite": rewrite_samples(to_verify),
     }
 
@@ -352,14 +397,14 @@ class D2:
     """The verification data D2′."""
 
     examples: list[Example]  # all annotated examples
-    chosen: list[Example]  # those that are learnt: balanced
-    n_failed: int  # questions whose search found no supporting passage
-    n_revised: int  # of these, questions with a revised question that works
-    forms: Counter[str]  # how often each form of a revised question works
+    chosen: list[Example]  # a balanced choice of them, which is learnt
+    n_failed: int  # number of questions whose search found no supporting passage
+    n_revised: int  # number of these with a revised question that works
+    forms: Counter[str]  # for how many questions each form of a revised question works
 
     @property
     def summary(self) -> str:
-        """What was found, in two lines."""
+        """How many searches failed, and which forms of a revised question work, in two lines."""
         forms = ", ".join(f"{form} {n}" for form, n in self.forms.most_common())
         return (
             f"{self.n_failed} questions found no supporting passage\n"
@@ -379,38 +424,41 @@ def make_d2(
     """Make D2′: examples with natural errors, their verdicts, and a balanced choice of them.
 
     `seed_readers` are pairs: the half that a seed model learnt from (0 or 1), and the function with
-    which it answers the other half. `write` is the base model, which writes candidates for revised
-    questions. D2′ has at most `verify_share` times as many samples as D has questions.
+    which it answers the other half. `write` is the base model, which helps to write revised
+    questions. At most `verify_share` times as many examples are chosen as D has questions.
     """
-    examples_by_source = []
+    # One group of examples for each seed model and source.
+    groups = []
     for half_learnt, answer in seed_readers:
         for source in sources:
             other_half = halve(source.questions)[1 - half_learnt]
-            examples_by_source.append((source, make_examples(source, other_half, answer, k)))
+            groups.append((source, make_examples(source, other_half, answer, k)))
 
-    failures = [find_failures(examples) for _, examples in examples_by_source]
-    candidates = [
-        find_revisions(failed, write, source.search)
-        for failed, (source, _) in zip(failures, examples_by_source)
-    ]
+    # The questions of each group whose search failed, and their revised questions that work.
+    failures_of_groups = []
+    revisions_of_groups = []
+    for source, examples in groups:
+        failures = find_failures(examples)
+        failures_of_groups.append(failures)
+        revisions_of_groups.append(find_revisions(failures, write, source.search))
     forms: Counter[str] = Counter()
-    for by_question in candidates:
-        for by_form in by_question.values():
-            forms.update(by_form.keys())
+    for revisions in revisions_of_groups:
+        for candidates in revisions.values():
+            forms.update(candidates.keys())
 
     annotated = []
-    for (source, examples), by_question in zip(examples_by_source, candidates):
-        revisions = {
-            question: choose_revision(by_form, forms) for question, by_form in by_question.items()
-        }
-        annotated += annotate(examples, revisions, source.search)
+    for (source, examples), revisions in zip(groups, revisions_of_groups):
+        chosen_revisions = {}
+        for question, candidates in revisions.items():
+            chosen_revisions[question] = choose_revision(candidates, forms)
+        annotated += annotate(examples, chosen_revisions, source.search)
 
     n_questions = sum(len(source.questions) for source in sources)
     chosen = balance(annotated, round(verify_share * n_questions))
     if not chosen:
         raise ValueError(explain_empty(annotated))
-    n_failed = sum(len(failed) for failed in failures)
-    n_revised = sum(len(by_question) for by_question in candidates)
+    n_failed = sum(len(failures) for failures in failures_of_groups)
+    n_revised = sum(len(revisions) for revisions in revisions_of_groups)
     return D2(annotated, chosen, n_failed, n_revised, forms)
 
 
