@@ -107,7 +107,8 @@ class Verdict:
     text: str  # what the model wrote, so that it can be parsed again
     # Known only if decoding is forced to follow the schema. Keys: "true" (the probability of this
     # judgment), "empty" (the probability that the revised question is empty), and the name of each
-    # score (its expectation).
+    # score (its expectation). Two verdicts with the same text are equal, whatever their
+    # probabilities: these differ in their last digits between machines.
     probabilities: dict[str, float] | None = field(default=None, compare=False)
 
 
