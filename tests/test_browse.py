@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from toy import BORN, LOW, SYSTEMS, TEXTS
+from toy import BORN, LOW, SYSTEMS, TEXTS, of_public_sets
 
 from covrag_lite.config import Config
 from covrag_lite.prompts import parse_verdict, render_verdict
@@ -15,7 +15,7 @@ from covrag_lite.runs.frame import to_frame
 from covrag_lite.runs.predictions import load_predictions, save_predictions
 from covrag_lite.systems import palette
 from covrag_lite.systems.names import COV_RAG, NO_CHAIN, RAG, RAG_TRAINED
-from covrag_lite.tables import browse, browse_page
+from covrag_lite.tables import browse, browse_page, pictures
 from covrag_lite.tables.display import show
 
 
@@ -368,3 +368,41 @@ def test_a_record_of_real_questions_is_loaded_with_the_data_that_is_named(cov, m
     assert [(data.data, data.corpus) for data in loaded] == [("folder/questions", "folder/corpus")]
     assert predictions is cov
     assert frame.id.tolist() == [prediction.question.id for prediction in cov]
+
+
+def test_a_record_of_the_fictional_world_is_loaded_with_or_without_its_texts(cov, monkeypatch):
+    monkeypatch.setattr(browse.recorded, "load_or_outcomes", lambda run: [cov[0]])
+    predictions, frame = browse.load_recorded(SimpleNamespace(config=Config()), Config())
+    assert predictions == [cov[0]]
+    assert frame.id.tolist() == ["q1"]
+
+
+def test_a_system_without_a_colour_is_grey_on_the_page(cov):
+    free = [replace(prediction, system="CoV-RAG free") for prediction in cov]
+    systems = browse_page.build_data(free, to_frame(free), "toy")["systems"]
+    assert systems["CoV-RAG free"] == ["CoV-RAG, free decoding", pictures.OTHER]
+
+
+def test_a_set_of_the_page_has_its_label(cov):
+    of_sets = of_public_sets(cov)
+    sets = browse_page.build_data(of_sets, to_frame(of_sets), "toy")["sets"]
+    assert sets == {"nq": "NQ", "webq": "WebQ"}
+
+
+def test_a_question_without_a_text_is_listed_by_its_id(cov, judged):
+    bare = [replace(p, question=replace(p.question, question="")) for p in cov]
+    assert browse.first_of_each(bare, judged).loc["helped", "question"] == "q2"
+
+
+def test_a_repeated_question_whose_text_is_missing_is_a_mark_in_the_list(cov, judged):
+    first, last = cov[1].rounds
+    verdict = replace(first.verdict, revised_question="⟨question 401⟩? Voss was born in")
+    marked = replace(cov[1], rounds=(replace(first, verdict=verdict), last))
+    row = browse.summarise_prediction(marked)
+    assert row["revised question"] == f"{browse.NO_TEXT}? Voss was born in"
+
+
+def test_systems_of_which_one_wrote_a_verdict_for_some_questions_are_kept(predictions, frame):
+    one_verdict = frame.assign(verdicts=frame.verdicts.where(frame.id == "q1", 0))
+    kept, _ = browse.keep_verified(predictions, one_verdict, [COV_RAG])
+    assert {prediction.system for prediction in kept} == {COV_RAG}

@@ -1,5 +1,8 @@
 """Long cited answers: sets in the form of WebGLM-QA in a folder, and the table of citations."""
 
+import json
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from conftest import write_jsonl
@@ -129,3 +132,67 @@ def test_a_row_without_an_answer_is_named_with_its_line(config, tmp_path):
     write_jsonl(tmp_path / "train_web.jsonl", [{"question": "why?", "references": ["a"]}])
     with pytest.raises(ValueError, match="train_web.jsonl, line 1: missing answer"):
         load_sources(config)
+
+
+# What is recorded and shown.
+
+
+def test_a_cell_has_its_interval_and_its_number_of_answers(tmp_path):
+    counts = pd.DataFrame([citations.count(answer) for answer in ANSWERS])
+    table = citations.build(counts, Recorded(tmp_path, "citations", {}))
+    (row,) = table.part("citations").to_dict("records")
+    assert row == {
+        "system": "RAG (untuned)",
+        "accuracy": "50.0 [15–85], n = 4",
+        "answers that cite": "75.0 [30–95], n = 4",
+        "citation precision": "50.0 [0–100], n = 3",
+        "citation recall": "66.7 [21–94], n = 3",
+        "words per answer": "1.5",
+    }
+
+
+def test_a_measure_of_citations_is_a_fact_with_its_interval(tmp_path):
+    counts = pd.DataFrame([citations.count(answer) for answer in ANSWERS])
+    facts = citations.build(counts, Recorded(tmp_path, "citations", {})).facts
+    assert facts["RAG accuracy"] == "50.0"
+    assert facts["RAG citation recall interval"] == "[21–94]"
+    assert facts["RAG citation precision n"] == "3"
+
+
+def test_systems_of_the_citations_are_in_the_order_of_a_tables_rows(tmp_path):
+    answers = [predict("Stonebridge [1].", system=system) for system in ("CoV-RAG", "RAG")]
+    counts = pd.DataFrame([citations.count(answer) for answer in answers])
+    table = citations.build(counts, Recorded(tmp_path, "citations", {}))
+    assert table.part("citations").system.tolist() == ["RAG (untuned)", "CoV-RAG"]
+    assert table.notes == [citations.NOTE]
+
+
+def test_an_answer_whose_gold_answer_cannot_be_compared_has_no_accuracy():
+    counts = pd.DataFrame([citations.count(answer) for answer in ANSWERS])
+    counts["right"] = [True, None, False, False]
+    assert citations.measure_system(counts)[citations.ACCURACY][0] == 3
+
+
+def test_an_answer_is_right_as_in_the_other_tables():
+    counted = citations.count(predict("STONEBRIDGETON [1]"))
+    assert counted["right"]  # normalised: capitals and what follows do not count
+    assert (counted["system"], counted["id"]) == ("RAG", "q1")
+
+
+def test_counts_are_recorded_in_the_same_bytes_at_any_time(tmp_path):
+    run = Recorded(tmp_path, "table2", {"parameters": {}})
+    content = citations.record(run, ANSWERS).file(citations.COUNTS).read_bytes()
+    assert content[4:8] == bytes(4)  # the time in the header
+
+
+def test_counts_are_recorded_with_the_manifest_of_their_run(tmp_path):
+    run = Recorded(tmp_path, "table2", {"parameters": {"k": 7}})
+    citations.record(run, ANSWERS)
+    saved = json.loads((tmp_path / "citations.manifest.json").read_text())
+    assert saved["parameters"] == {"k": 7}
+
+
+def test_an_id_of_digits_stays_a_text(tmp_path):
+    answers = [replace(ANSWERS[0], question=replace(QUESTION, id="007"))]
+    recorded = citations.record(Recorded(tmp_path, "table2", {"parameters": {}}), answers)
+    assert citations.load(recorded).id.tolist() == ["007"]

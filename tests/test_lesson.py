@@ -298,3 +298,40 @@ def test_the_lesson_loads_its_own_record_unless_another_is_set(
 
 def test_a_figure_is_shown_without_a_plotting_backend():
     assert pictures.to_image(Figure()).data.startswith(b"\x89PNG")
+
+
+def test_the_judge_is_compared_by_wording(frame):
+    table = lesson.compare_judges(frame)
+    assert table.index.tolist() == ["all", "well put", "broken wording"]
+    assert table.loc["all"].to_dict() == {
+        **{"answers": 6, "right (%)": "66.7", "judge right (%)": "66.7 [30.0, 90.3]"},
+        **{"majority right (%)": "66.7", "wording rule right (%)": "83.3"},
+        "AUROC of the verdict": "0.75 [0.26, 1.00]",
+    }
+
+
+def test_the_likelihood_has_its_own_column(frame):
+    (row,) = lesson.compare_likelihood(frame).to_dict("records")
+    assert row["AUROC of the verdict"] == "0.75 [0.26, 1.00]"
+    assert row["AUROC of the likelihood"] == "1.00 [1.00, 1.00]"
+
+
+def test_gains_of_the_lesson_are_by_obstacle(frame):
+    table = lesson.gain_by_obstacle(frame)
+    assert table.index.name == "obstacle"
+    assert table.loc["none"].to_dict() == {
+        **{"questions": 5, "right at first (%)": "80.0", "searched again": 2},
+        **{"missed passage found": "1 of 1", "right at the end (%)": "80.0"},
+        **{"gain (points)": "+0 of 5", "95 % interval": "–"},
+    }
+
+
+def test_a_field_of_a_verdict_says_what_it_asks(cov):
+    table = lesson.list_fields(cov[1].rounds[0].verdict)
+    assert table.loc["correctness", "asks"] == "is the answer to the question correct?"
+    assert table.loc["revised question", "asks"] == "what to search for instead?"
+    assert table.index.name == "field"
+
+
+def test_the_picture_of_the_method_fits_the_page(cov):
+    assert lesson.show_method(cov, Config()).width == lesson.PICTURE_WIDTH

@@ -209,3 +209,35 @@ def test_the_record_that_is_shown_is_named(run, monkeypatch, capsys):
 def test_without_a_record_there_are_no_predictions(monkeypatch):
     monkeypatch.setattr(live, "choose", lambda settings: None)
     assert live.load_record(Config()) == (None, [])
+
+
+def test_the_first_twenty_questions_are_listed(of_cov_rag):
+    many = []
+    for number in range(25):
+        question = replace(of_cov_rag[0].question, id=f"q{number}", question=f"question {number}")
+        many.append(replace(of_cov_rag[0], question=question))
+    table = live.list_answers(many)
+    assert table.question.tolist() == [f"question {number}" for number in range(20)]
+
+
+def test_a_mark_is_that_of_the_answer_that_is_kept(of_cov_rag):
+    right = next(p for p in of_cov_rag if p.answer == p.question.answers[0])
+    wrong = replace(right.rounds[0], answer="another")
+    rounds = (wrong, right.rounds[0])
+    assert live.list_answers([replace(right, rounds=rounds, kept=1)])["CoV-RAG"][0][0] == "✓"
+    assert live.list_answers([replace(right, rounds=rounds, kept=0)])["CoV-RAG"][0][0] == "✗"
+
+
+@pytest.mark.parametrize("has_run, is_stored", [(True, False), (False, True)])
+def test_texts_are_compared_only_with_a_run_that_has_the_questions(
+    run, predictions, has_run, is_stored
+):
+    texts = live.compare_texts(predictions, predictions if is_stored else [])
+    text = live.describe_texts(texts, run.manifest, run if has_run else None)
+    assert text.startswith("none of the live questions is recorded")
+
+
+def test_only_recorded_rows_of_live_systems_are_next_to_live_ones(frame):
+    table = live.recorded_and_live(frame, frame[frame.system == COV_RAG])
+    assert set(table.index.get_level_values("system")) == {"CoV-RAG"}
+    assert table.index.names == ["system", "answered"]

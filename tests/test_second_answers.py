@@ -152,3 +152,29 @@ def test_an_oracle_takes_the_first_answer_if_none_is_right(cov):
     wrong = replace(cov[1], rounds=(cov[1].rounds[0], cov[1].rounds[0]))
     row = compare_rules([wrong]).set_index("rule").loc[ORACLE]
     assert row[["accuracy", "helped", "hurt", "left"]].tolist() == [0, 0, 0, 1]
+
+
+def test_the_best_of_three_answers_by_their_verdicts_is_compared(cov):
+    right = cov[1].rounds[1]
+    wrong = cov[1].rounds[0]
+    verdicts = [turn.verdict for turn in judged(("false", 0.5), ("true", 0.5), ("unclear", 0.5))]
+    answers = (wrong, right, wrong)
+    rounds = tuple(replace(turn, verdict=verdict) for turn, verdict in zip(answers, verdicts))
+    rules = compare_rules([replace(cov[1], rounds=rounds, kept=-1)]).set_index("rule")
+    columns = ["accuracy", "helped", "left", "searches"]
+    assert rules.loc[BETTER_OF_3, columns].tolist() == [100, 1, 0, 2]
+    assert rules.loc[BETTER_OF_2, columns].tolist() == [100, 1, 0, 1]
+    assert rules.loc[REPLACE_3, columns].tolist() == [0, 0, 1, 2]
+    assert rules.loc[LIKELIER_OF_2, columns].tolist() == [100, 1, 0, 1]
+
+
+def test_rules_are_in_the_order_in_which_people_read_them(predictions):
+    rules = compare_rules(predictions).rule.tolist()
+    assert rules == [NEVER, REPLACE_2, LIKELIER_OF_2, THRESHOLDS, ORACLE]
+
+
+def test_a_third_answer_that_is_right_does_not_count_for_the_oracle_of_two(cov):
+    wrong, right = cov[1].rounds
+    late = replace(cov[1], rounds=(wrong, wrong, right), kept=-1)
+    rules = compare_rules([late]).set_index("rule")
+    assert rules.accuracy[[ORACLE, REPLACE_2, REPLACE_3]].tolist() == [0, 0, 100]

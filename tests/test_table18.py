@@ -199,3 +199,37 @@ def test_without_the_data_the_table_is_the_same(answers, served, table):
     bare = Answers(questions, groups, [])
     again = table18.build((bare, rule + served), SimpleNamespace(config=config))
     assert again.text == table.text
+
+
+def test_what_a_judge_says_of_a_system_is_a_fact(table):
+    assert table.facts[f"rubric (proxy) {NO_CHAIN} mean"] == "0.50"
+    assert table.facts[f"rubric (proxy) {NO_CHAIN} good"] == "50.0"
+    assert table.facts[f"rubric (proxy) {NO_CHAIN} good interval"] == "[9.5, 90.5]"
+    assert table.facts[f"{NAME} {COV_RAG} n"] == "1"
+
+
+def test_rates_are_shown_with_their_interval(table):
+    rows = table.part("Revised questions by judge").set_index(["judge", "system"])
+    row = rows.loc[("rubric (proxy)", "CoV-RAG, no scores")]
+    assert row.tolist() == [2, "0.50", "50.0 [9.5, 90.5]"]
+
+
+def test_missing_scores_of_revisions_are_counted_by_judge(answers, served):
+    served[1]["scores"]["revision"][NO_CHAIN] = None
+    config = Config().change(judges=("rubric", NAME))
+    table = table18.build((answers, served), SimpleNamespace(config=config))
+    assert [note.partition(" (")[0] for note in table.notes[1:]] == [
+        "rubric",
+        "endpoint:toy: 1 of 3 scores are missing",
+    ]
+    assert "0 of 3 scores are missing" in table.notes[1]
+    assert table.part("compared with the rule").n.tolist() == [2]
+
+
+def test_a_judge_that_scored_nothing_has_a_dash(answers, served):
+    for verdict in served:
+        verdict["scores"]["revision"] = dict.fromkeys(verdict["scores"]["revision"])
+    config = Config().change(judges=(NAME,))
+    table = table18.build((answers, served), SimpleNamespace(config=config))
+    shown = table.part("Revised questions by judge")
+    assert shown[["n", "mean score", "above 0.5, %"]].values.tolist() == [[0, "–", "–"]] * 2

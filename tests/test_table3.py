@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from matplotlib import pyplot
 from test_endpoint import connect, server  # noqa: F401  a server that can fail in every way
 
 from covrag_lite.config import Config, from_notebook
@@ -19,6 +20,7 @@ from covrag_lite.judging.served import judge_by_endpoint, parse_scores
 from covrag_lite.records import Prediction, Question, Round
 from covrag_lite.runs.frame import outcome_of
 from covrag_lite.runs.manifest import ModelFacts, build_manifest
+from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import table3
 from covrag_lite.tables.ranks import (
     RANK,
@@ -415,3 +417,59 @@ def test_a_tiny_p_of_the_sign_test_is_written_as_an_inequality():
             rows.append(("x", "nq", f"q{number}", system, "correctness", score, True))
     (row,) = compare_ranked(pd.DataFrame(rows, columns=SCORE_COLUMNS)).to_dict("records")
     assert (row["better"], row["sign test p"]) == (20, "< 0.001")
+
+
+def test_the_example_is_a_table_of_answers_and_scores(answers, verdicts):
+    _, table = table3.explain(answers, verdicts)
+    assert list(table)[0] == "answer"
+    assert {"citation accuracy", "reference correctness"} & set(table) == {"citation accuracy"}
+    assert table.index.name == "system"
+
+
+def test_the_example_shows_the_first_judge(answers, verdicts):
+    second = [verdict | {"judge": "another", "scores": {}} for verdict in verdicts]
+    _, table = table3.explain(answers, [*verdicts, *second])
+    assert table.correctness.to_dict() == verdicts[1]["scores"]["correctness"]
+
+
+def test_only_the_recorded_verdicts_of_a_served_judge_are_used_again(answers, verdicts):
+    served = [verdict | {"judge": "endpoint:toy"} for verdict in verdicts]
+    other = [verdict | {"judge": "endpoint:another"} for verdict in verdicts]
+    config = Config().change(judges=("endpoint:toy", "endpoint:toy"))
+    assert table3.judge(config, answers, [*other, *served]) == served
+
+
+def test_judges_are_asked_in_the_order_of_the_parameter(answers, verdicts):
+    served = [verdict | {"judge": "endpoint:toy"} for verdict in verdicts]
+    config = Config().change(judges=("endpoint:toy", "rubric"))
+    judged = table3.judge(config, answers, served)
+    assert [verdict["judge"] for verdict in judged] == ["endpoint:toy"] * 2 + [PROXY] * 2
+
+
+def test_a_served_judge_is_asked_by_its_name_if_nothing_is_recorded(answers, tmp_path, monkeypatch):
+    monkeypatch.setattr(table3, "Endpoint", lambda settings: f"endpoint of {settings.model}")
+    asked = []
+
+    def by_endpoint(endpoint, judged, journal):
+        asked.append((endpoint, judged, journal.path))
+        return [{"judge": "endpoint:toy"}]
+
+    config = Config().change(judges=("endpoint:toy",), runs=str(tmp_path))
+    verdicts = table3.judge(config, answers, by_endpoint=by_endpoint)
+    assert verdicts == [{"judge": "endpoint:toy"}]
+    assert asked == [("endpoint of endpoint:toy", answers, config.journal())]
+
+
+def test_the_picture_shows_the_first_judges_share_of_each_criterion(table, tmp_path):
+    figure = table.plots["png"](tmp_path / "table3.png")
+    axes = figure.axes[0]
+    pyplot.close(figure)
+    assert axes.get_title() == "Table 3: high-quality answers by rubric (proxy), n = 2 questions"
+    ticks = [text.get_text().replace("\n", " ") for text in axes.get_xticklabels()]
+    assert {"correctness", "citation accuracy"} < set(ticks)
+
+
+def test_recorded_verdicts_are_read_line_by_line(verdicts, tmp_path):
+    lines = "".join(f"{json.dumps(verdict)}\n" for verdict in verdicts)
+    (tmp_path / "table3.verdicts.jsonl").write_text(lines)
+    assert table3.read_verdicts(Recorded(tmp_path, "table3", {})) == verdicts
