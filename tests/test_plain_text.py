@@ -212,7 +212,7 @@ def test_only_the_last_verdicts_revised_question_was_not_searched():
 
 
 def test_a_row_has_both_answers_and_the_verdict_between_them():
-    judged = verdict("false", 0.1, "which button?")
+    judged = replace(verdict("false", 0.9, "which button?"), correctness=0.1)
     rounds = (read("blue[2]", PUMP, NOTES, judged=judged), read("green button[1]", PUMP, NOTES))
     assert answers.describe_answer(predict(*rounds)) == {
         "system": "CoV-RAG",
