@@ -285,7 +285,6 @@ def test_a_training_question_that_is_held_out_is_an_error_with_both_ids(tmp_path
 # Documents.
 
 
-
 def test_documents_are_read_in_the_order_of_their_names_without_any_readme(tmp_path):
     for name in ("b.TXT", "a.md", "readme.html", "Readme.txt", "readme-b.txt", "c.json"):
         (tmp_path / name).write_text("text")
