@@ -399,3 +399,45 @@ def test_a_system_that_does_not_search_has_no_note_on_its_search(frame):
 def test_changes_count_only_revised_questions_that_can_be_scored(frame):
     rows = frame[frame.system == "CoV-RAG"].assign(revised=True)
     assert count_changes(rows) == (6, 2, 1)
+
+
+@pytest.mark.parametrize("n, is_count", [(29, True), (30, False)])
+def test_thirty_pairs_are_enough_for_an_interval(n, is_count):
+    difference, interval = format_difference([False] * n, [True] * n)
+    assert difference == (f"+{n} of {n}" if is_count else "+100.0")
+    assert (interval == "–") == is_count
+
+
+def test_the_systems_that_ran_are_compared_with_what_they_build_on(frame):
+    rows = compare_pairs(frame)
+    assert rows[rows.metric == "whole"].comparison.tolist() == [
+        "closed-book → RAG",
+        "RAG → RAG trained",
+        "RAG trained → CoV-RAG-S",
+        "RAG trained → CoV-RAG",
+        "CoV-RAG-S → CoV-RAG",
+        "RAG trained → CoV-RAG, likelier answer",
+        "CoV-RAG-S → CoV-RAG, likelier answer",
+        "CoV-RAG-S → Start-Revise trained",
+        "Start-Revise trained → CoV-RAG",
+        "CoV-RAG w/o chain → CoV-RAG",
+    ]
+
+
+def test_an_accuracy_is_a_fact_with_its_interval(frame, long):
+    facts = facts_of_accuracy(frame, long, compare_pairs(frame))
+    assert facts["CoV-RAG one interval"] == "[30–95]"
+    assert facts["CoV-RAG one n"] == "4"
+
+
+def test_notes_follow_the_order_in_which_systems_ran(frame):
+    reordered = pd.concat([frame[frame.system == name] for name in ("CoV-RAG", "RAG")])
+    systems = [note.partition(":")[0] for note in notes(reordered)[1:]]
+    assert list(dict.fromkeys(systems)) == ["CoV-RAG", "RAG (untuned)"]
+
+
+def test_a_search_whose_gold_passages_are_not_known_is_described_by_its_answers(frame):
+    rows = frame[frame.system == "RAG"].assign(gold_last=None)
+    assert notes(rows)[-1] == (
+        "RAG (untuned): the last search finds an answer for 83 % of the questions."
+    )

@@ -350,3 +350,63 @@ def test_the_table_next_to_the_paper_names_its_systems_and_the_gain(long):
     table = figure4.next_to_paper(long)
     assert table.index.names == ["whose", "backbone"]
     assert list(table) == ["RAG (trained)", "CoV-RAG, first answer", "CoV-RAG", "CoV-RAG − RAG"]
+
+
+# What a backbone has.
+
+
+def test_single_accuracies_are_not_drawn(figure):
+    assert [line for line in figure.axes[0].lines if line.get_markersize() == 4] == []
+
+
+def test_a_panel_of_ours_names_our_backbones_only(figure):
+    for axes in figure.axes[2:]:
+        assert [text.get_text() for text in axes.get_xticklabels()] == [
+            "SmolLM2\n135M",
+            "Qwen\n1.5B",
+        ]
+        assert axes.get_xlim() == (-0.5, 1.5)
+
+
+def test_the_paper_is_in_the_legend_of_the_panels_that_show_it(figure):
+    named = []
+    for axes in figure.axes:
+        texts = [text.get_text() for text in axes.get_legend().get_texts()]
+        named.append("the paper (other questions)" in texts)
+    assert named == [True, True, False, False]
+
+
+def test_accuracies_are_on_an_axis_of_all_shares(figure):
+    assert figure.axes[0].get_ylim() == (0, 100)
+
+
+def test_a_drawn_figure_is_closed(long, tmp_path):
+    before = pyplot.get_fignums()
+    figure4.plot(long, tmp_path / "figure4.png")
+    assert pyplot.get_fignums() == before
+
+
+def test_the_mean_auroc_is_over_the_seeds_that_have_one(tmp_path):
+    record(tmp_path, LARGE, [("1", (1.0, 0.8)), ("2", (2.0, 0.7)), ("3", (3.0, 0.6))])
+    file = tmp_path / backbones.REAL / LARGE / "claim.facts.json"
+    facts = json.loads(file.read_text())
+    del facts["judge of RAG trained 2 AUROC"]
+    facts["judge of RAG trained 3 AUROC"] = "0.6"
+    file.write_text(json.dumps(facts))
+    long = backbones.load(tmp_path)
+    assert long[long.measure == "AUROC"].seed.tolist() == ["1", "3", backbones.MEAN]
+    mean, _, _ = value(long, LARGE, "AUROC", "judge")
+    assert mean == pytest.approx(0.7)
+    of_third, low, high = value(long, LARGE, "AUROC", "judge", "3")
+    assert of_third == 0.6
+    assert np.isnan([low, high]).all()
+
+
+def test_figure_4_is_saved_with_three_digits(long):
+    row = figure4.build_figure4(long.assign(value=1 / 3)).files["csv"].splitlines()[1]
+    assert ",0.333," in row
+
+
+def test_a_series_without_a_label_of_its_own_is_a_system():
+    assert backbones.label("both") == "both (likelihood + 3 × score)"
+    assert backbones.label("RAG trained") == "RAG (trained)"

@@ -1,6 +1,7 @@
 """Our recorded run next to the paper, and the gains of the large test, from hand-made records."""
 
 import json
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -232,3 +233,44 @@ def test_recorded_outcomes_of_the_real_run_are_those_of_the_table(monkeypatch):
     monkeypatch.setattr(paper_comparison, "find_under", lambda folder, root: runs)
     monkeypatch.setattr(paper_comparison, "load_part", lambda run: run.table)
     assert paper_comparison.load_outcomes("table2") == "table2"
+
+
+def test_a_question_whose_kept_answer_is_wrong_is_not_rescued(cov):
+    kept_first = [replace(p, kept=0) if p.question.id == "q2" else p for p in cov]
+    assert table2.rescued(kept_first).question.id == "q7"
+
+
+def test_only_cov_rag_rescues(cov):
+    others = [replace(p, system="RAG") for p in cov]
+    assert table2.rescued(others) is others[-1]
+
+
+def test_the_large_test_can_show_other_systems(tmp_path):
+    rows = [("RAG trained", system, "all", "1", 20.0, 30.0) for system in ("CoV-RAG-S", "CoV-RAG")]
+    record_comparisons(tmp_path, rows)
+    shown = table2.large_test(systems=("CoV-RAG", "CoV-RAG-S"), root=tmp_path)
+    assert shown.index.tolist() == ["CoV-RAG", "CoV-RAG, first answer"]
+    assert shown.index.name == "system"
+
+
+def test_recorded_outcomes_are_those_of_the_seed_with_all_tables(tmp_path, monkeypatch):
+    asked = []
+
+    def find_under(folder, root):
+        asked.append((folder, root))
+        return [SimpleNamespace(table="table2")]
+
+    monkeypatch.setattr(paper_comparison, "find_under", find_under)
+    monkeypatch.setattr(paper_comparison, "load_part", lambda run: run.table)
+    paper_comparison.load_outcomes("table2", tmp_path)
+    assert asked == [(tmp_path / "results" / COMPLETE_SEED, tmp_path)]
+
+
+def test_our_systems_are_in_the_order_that_is_asked_for(root):
+    table = next_to_paper("table2", table2.SHOWN[::-1], root=root)
+    assert table.index.tolist() == [label_of(system) for system in table2.SHOWN[::-1]]
+
+
+def test_our_systems_on_other_questions_have_their_labels(root):
+    table = table2.on_other_questions(load_rows("table2", root=root))
+    assert table.index.tolist() == [label_of(system) for system in table2.SHOWN]

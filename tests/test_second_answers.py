@@ -178,3 +178,12 @@ def test_a_third_answer_that_is_right_does_not_count_for_the_oracle_of_two(cov):
     late = replace(cov[1], rounds=(wrong, wrong, right), kept=-1)
     rules = compare_rules([late]).set_index("rule")
     assert rules.accuracy[[ORACLE, REPLACE_2, REPLACE_3]].tolist() == [0, 0, 100]
+
+
+def test_a_third_answer_with_the_best_verdict_is_chosen_only_among_three(cov):
+    wrong, right = cov[1].rounds
+    verdicts = [turn.verdict for turn in judged(("false", 0.5), ("unclear", 0.5), ("true", 0.5))]
+    answers = (wrong, wrong, right)
+    rounds = tuple(replace(turn, verdict=verdict) for turn, verdict in zip(answers, verdicts))
+    rules = compare_rules([replace(cov[1], rounds=rounds, kept=-1)]).set_index("rule")
+    assert rules.accuracy[[BETTER_OF_2, BETTER_OF_3]].tolist() == [0, 100]

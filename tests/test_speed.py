@@ -7,10 +7,13 @@ import pandas as pd
 import pytest
 from conftest import write_jsonl
 from matplotlib import pyplot
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from covrag_lite.config import resolve
 from covrag_lite.runs.predictions import save_predictions
-from covrag_lite.systems.names import COV_RAG, COV_RAG_S, RAG
+from covrag_lite.systems import palette
+from covrag_lite.systems.names import CLOSED_BOOK, COV_RAG, COV_RAG_S, RAG
 from covrag_lite.tables.speed import comparisons, cost, labels, plots, records, report
 
 RESULTS = resolve("results")
@@ -434,3 +437,125 @@ def test_the_recorded_training_time_is_the_median_over_seeds(tmp_path):
         (folder / "train.rag.json").write_text(json.dumps({"wall_seconds": seconds}))
     facts = cost.facts_of_recorded_training(tmp_path)
     assert facts == {"recorded training model-1-5b rag": "2 min"}
+
+
+# Bars of settings, and rates of answering.
+
+
+@pytest.fixture
+def bar_axes():
+    """Bars of three settings, of which the last one has no value, with a target of 2."""
+    rows = [("plain", 1.0), ("ours", 2.54), ("packed alone", None)]
+    frame = pd.DataFrame(rows, columns=["variant", "speed_ratio"])
+    axes = Figure().subplots()
+    plots.draw_bars(axes, frame, "speed_ratio", "{:.1f}×", 2.0)
+    return axes
+
+
+def test_a_bar_has_its_value_and_the_colour_of_its_kind(bar_axes):
+    assert [bar.get_width() for bar in bar_axes.patches] == [1.0, 2.54, 0.0]
+    assert [text.get_text() for text in bar_axes.texts] == ["1.0×", "2.5×", ""]
+    colours = [to_hex(bar.get_facecolor()) for bar in bar_axes.patches]
+    assert colours == [to_hex(palette()[name]) for name in (CLOSED_BOOK, COV_RAG, RAG)]
+
+
+def test_bars_are_named_by_their_settings(bar_axes):
+    names = [text.get_text() for text in bar_axes.get_yticklabels()]
+    assert names == ["plain", "ours", "plain + packing"]
+
+
+def test_the_target_is_a_dashed_line(bar_axes):
+    (line,) = bar_axes.lines
+    assert (list(line.get_xdata()), line.get_linestyle()) == ([2.0, 2.0], "--")
+
+
+@pytest.mark.parametrize("value, target", [(1.0, None), (None, 2.0)])
+def test_without_a_target_or_a_value_there_is_no_line(value, target):
+    frame = pd.DataFrame({"variant": ["ours"], "speed_ratio": [value]})
+    axes = Figure().subplots()
+    plots.draw_bars(axes, frame, "speed_ratio", "{:.1f}×", target)
+    assert list(axes.lines) == []
+
+
+def test_a_panel_without_losses_is_empty(tmp_path):
+    frame = pd.DataFrame({"way": ["ours"], "samples": "a", "shape": "7b", "losses": [[3.0, 2.0]]})
+    figure = plots.plot_losses(frame, tmp_path / "losses.png")
+    pyplot.close(figure)
+    assert [axes.axison for axes in figure.axes] == [True, False]
+
+
+def test_without_a_recorded_loss_the_figure_of_losses_is_empty(tmp_path):
+    frame = pd.DataFrame({"way": ["ours"], "samples": "a", "shape": "7b", "losses": [None]})
+    figure = plots.plot_losses(frame, tmp_path / "losses.png")
+    pyplot.close(figure)
+    assert [axes.axison for axes in figure.axes] == [False, False]
+    assert figure.legends == []
+
+
+def test_the_offloaded_setting_of_ours_is_among_the_losses(tmp_path):
+    frame = pd.DataFrame({"way": ["ours", "ours away", "ours slow"], "samples": "a"})
+    frame = frame.assign(shape="7b", losses=[[3.0]] * 3)
+    figure = plots.plot_losses(frame, tmp_path / "losses.png")
+    pyplot.close(figure)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "ours",
+        "ours, offloaded",
+    ]
+
+
+def test_axes_of_losses_say_what_they_show(losses_figure):
+    assert {(axes.get_xlabel(), axes.get_ylabel()) for axes in losses_figure.axes} == {
+        ("step", "loss")
+    }
+
+
+def test_a_folder_without_other_programs_has_no_figure_of_losses(speed):
+    assert set(plots.list_plots(speed)) == {"training.png"}
+    (speed / "training.json").unlink()
+    assert plots.list_plots(speed) == {}
+
+
+def test_a_ratio_of_answering_is_that_of_both_rates():
+    rows = comparisons.compare_with_generate(H200) + comparisons.compare_with_vllm(H200)
+    for *_, ours, theirs, faster in rows:
+        assert ours / theirs == pytest.approx(faster, rel=0.02)
+
+
+def test_answering_is_compared_by_task_and_model():
+    rows = comparisons.compare_answering(H200).index.tolist()
+    assert rows[:2] == [
+        ("answers", "SmolLM2-135M", "transformers generate"),
+        ("answers", "7B shape", "transformers generate"),
+    ]
+    assert rows[4:7] == [
+        (task, "SmolLM2-135M", "vLLM") for task in ("answers", "verdicts", "two rounds")
+    ]
+
+
+def test_the_table_of_plain_training_has_all_recorded_numbers(facts):
+    row = comparisons.compare_with_plain(H200).loc["13B"]
+    assert row["our setting"] == "rows of 4,096"
+    assert row["share of plain's memory"] == facts["13b ours, 4k memory_ratio"]
+    assert row["useful tokens/s"] == facts["13b ours, 4k tokens_per_second"]
+
+
+def test_other_programs_have_their_memory(other_programs):
+    row = comparisons.compare_with_peers(other_programs).loc["7B", "b", "trl"]
+    assert row[["tokens/s", "peak (GB)"]].tolist() == ["1,500", "5.00"]
+
+
+def test_a_live_frame_without_counts_stays_as_it_is():
+    frame = pd.DataFrame({"seconds": [1.5]})
+    assert comparisons.count_as_integers(frame).equals(frame)
+
+
+def test_a_short_training_time_is_in_seconds(tmp_path):
+    folder = tmp_path / "train-smollm2-135m-h200"
+    folder.mkdir()
+    (folder / "train.cov.json").write_text(json.dumps({"wall_seconds": 89.6}))
+    (folder / "train.rag.json").write_text(json.dumps({"wall_seconds": 90.0}))
+    (folder / "train.rewrite.json").write_text(json.dumps({}))
+    assert cost.facts_of_recorded_training(tmp_path) == {
+        "recorded training world cov": "90 s",
+        "recorded training world rag": "2 min",
+    }

@@ -391,3 +391,33 @@ def test_a_recorded_run_is_loaded_by_retriever(predictions, monkeypatch):
         "bm25": "predictions of bm25",
         "dense": "predictions of dense",
     }
+
+
+def test_each_retriever_searches_the_passages_by_its_own_name(run, monkeypatch):
+    run, _ = run
+    recorded_run = SimpleNamespace(config=run.config.change(retrievers=("bm25", "dense")))
+    monkeypatch.setattr(table6, "check_data", lambda *about, **data: None)
+    monkeypatch.setattr(
+        table6, "find_passages", lambda retrieval, passages: (retrieval.retriever, len(passages))
+    )
+    monkeypatch.setattr(
+        table6, "load_part", lambda run, name, questions, corpus: (name, len(questions), corpus)
+    )
+    assert table6.load_with_data(recorded_run) == {
+        "bm25": ("bm25", 7, ("bm25", 6)),
+        "dense": ("dense", 7, ("dense", 6)),
+    }
+
+
+def test_predictions_of_several_retrievers_are_rows_of_one_frame(predictions):
+    cov = [prediction for prediction in predictions if prediction.system == COV_RAG]
+    frame = join_retrievers({"bm25": cov, "dense": cov[:2]})
+    assert frame.retriever.tolist() == ["bm25"] * 7 + ["dense"] * 2
+    assert frame.index.tolist() == list(range(9))
+
+
+def test_retrievers_of_a_group_keep_their_order(predictions):
+    cov = [prediction for prediction in predictions if prediction.system == COV_RAG]
+    long = retrieval_table(join_retrievers({"web": cov, "bm25": cov}))
+    rows = long[(long.measure == "answer") & (long.questions == "all")]
+    assert rows.retriever.tolist() == ["web", "bm25"]
