@@ -144,9 +144,10 @@ def test_a_new_retriever_is_one_module_and_one_entry(passages, scripted, tmp_pat
 @pytest.fixture
 def kept_indexes(tmp_path, monkeypatch):
     """The cache's folder of indexes; every index is kept."""
-    monkeypatch.setattr(weights, "CACHE", tmp_path)
+    cache = tmp_path / "new" / "cache"  # neither folder exists at the first start
+    monkeypatch.setattr(weights, "CACHE", cache)
     monkeypatch.setattr(bm25, "FEWEST_KEPT", 1)
-    return tmp_path / "bm25"
+    return cache / "bm25"
 
 
 def numbered_passages(word, n=5):
