@@ -12,6 +12,7 @@ Example:
     'dense'
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -354,4 +355,9 @@ def from_manifest(parameters: Mapping[str, Any]) -> Config:
 
 def resolve(path: str) -> Path:
     """Return a user's path as an absolute path; a relative one starts at the clone's root."""
-    return ROOT / Path(path).expanduser()
+    return ROOT / expand_home(path)
+
+
+def expand_home(path: str) -> Path:
+    """Return a path with "~" replaced by the home folder; "~<unknown user>" stays as it is."""
+    return Path(os.path.expanduser(path))  # Path.expanduser raises a RuntimeError instead

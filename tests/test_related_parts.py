@@ -85,9 +85,13 @@ def test_a_name_shares_words_with_the_answer_or_with_the_question(name, is_share
 # Thresholds.
 
 
-def test_a_threshold_needs_exactly_its_precision():
-    best = [0.1, 0.2, 0.3, 0.4]
-    assert fit_thresholds(best, [False, True, False, True], 0.5) == (0.25, 0.25)  # of 0.4 and 0.1
+@pytest.mark.parametrize(
+    ("is_found", "middle"),
+    [([False, True, True], 0.2), ([False, True], 0.15)],  # of 0.3 and 0.1, of 0.2 and 0.1
+)
+def test_a_precision_that_is_just_reached_is_enough(is_found, middle):
+    best = [0.1, 0.2, 0.3][: len(is_found)]
+    assert fit_thresholds(best, is_found, 0.5) == (middle, middle)
 
 
 # Features.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from covrag_lite.commands.messages import Parser, plain_messages
-from covrag_lite.config import ROOT, Config
+from covrag_lite.config import ROOT, Config, expand_home
 from covrag_lite.files import write_text
 from covrag_lite.runs.frame import to_frame
 from covrag_lite.runs.recorded import (
@@ -78,7 +78,7 @@ def find_run(name: str, root: Path = ROOT) -> Recorded:
         if run is None:
             raise FileNotFoundError(f"{root / 'results'} has no recorded run; name one")
         return run
-    candidates = [Path(name).expanduser(), *(root / place / name for place in PLACES)]
+    candidates = [expand_home(name), *(root / place / name for place in PLACES)]
     folders = [folder.resolve() for folder in candidates if folder.is_dir()]
     for folder in folders:
         runs = [run for run in runs_in(folder) if run.predictions().exists()]

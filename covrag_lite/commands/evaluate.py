@@ -16,7 +16,7 @@ import pandas as pd
 from covrag_lite.commands import answers, own_folder
 from covrag_lite.commands.messages import Parser, plain_messages
 from covrag_lite.commands.screen import paragraph, table
-from covrag_lite.config import Chain, Config
+from covrag_lite.config import Chain, Config, expand_home
 from covrag_lite.data import load_questions
 from covrag_lite.engine.progress import count
 from covrag_lite.files import write_text
@@ -85,7 +85,7 @@ def evaluate_folder(options: argparse.Namespace) -> str:
 def choose_name(name: str, folder: str) -> str:
     """Return the run's name: by default the folder's, with letters, digits and dashes only."""
     if not name:
-        stem = re.sub(r"[^\w-]+", "-", Path(folder).expanduser().resolve().name).strip("-")
+        stem = re.sub(r"[^\w-]+", "-", expand_home(folder).resolve().name).strip("-")
         return f"{stem}-own".strip("-") if stem in TRACKED or not stem else stem
     if name in TRACKED or not re.fullmatch(r"[\w][\w.-]*", name):
         raise ValueError(

@@ -19,7 +19,7 @@ import nbformat
 from covrag_lite.commands import browse
 from covrag_lite.commands.engine import ENCRYPTED
 from covrag_lite.commands.messages import Parser, plain_messages
-from covrag_lite.config import ROOT
+from covrag_lite.config import ROOT, expand_home
 from covrag_lite.files import write_text
 from covrag_lite.loader import need
 
@@ -54,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run the command."""
     options = build_parser().parse_args(words)
     with plain_messages(PROG):
-        folder = Path(options.out).expanduser().resolve()
+        folder = expand_home(options.out).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         notebooks = choose_notebooks(options.names)
         titles = {}

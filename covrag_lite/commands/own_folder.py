@@ -3,9 +3,8 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from covrag_lite.config import Config, Model, Retrieval
+from covrag_lite.config import Config, Model, Retrieval, expand_home
 from covrag_lite.data import load_passages
 from covrag_lite.engine.progress import count
 from covrag_lite.engine.weights import MODELS
@@ -47,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def load_folder(folder: str, model: str, k: int, name: str) -> Folder:
     """Load the passages of a folder; if there are fewer than k, all of them are read."""
-    path = Path(folder).expanduser().resolve()  # relative to where the user is
+    path = expand_home(folder).resolve()  # relative to where the user is
     if not path.is_dir():
         reason = "it is a file" if path.is_file() else "there is no such folder"
         raise FileNotFoundError(f"{folder!r} is not a folder of documents: {reason}")
@@ -73,7 +72,7 @@ def load_folder(folder: str, model: str, k: int, name: str) -> Folder:
 
 def find_local_model(model: str) -> str:
     """Return a model's name; a path is made absolute, so that it starts where the user is."""
-    path = Path(model).expanduser()
+    path = expand_home(model)
     if model not in MODELS and (path.is_dir() or path.is_file()):
         return str(path.resolve())
     if model.endswith(".gguf") or model.startswith(("/", ".", "~")):
