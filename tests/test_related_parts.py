@@ -171,15 +171,21 @@ def test_a_head_is_validated_against_the_more_frequent_label(monkeypatch):
     monkeypatch.setattr(train_heads, "SIMPLE", {"toy": ()})
     monkeypatch.setattr(train_heads, "compute_features", lambda encoder, pairs: {})
     labelled = [(PAIR, True), (PAIR, False), (PAIR, False), (PAIR, False)]
-    scores = np.array([0.5, 0.5, 0.4, 0.1])  # a score of 0.5 counts as relevant
+    scores = np.array([0.5, 0.6, 0.4, 0.1])  # a score of 0.5 counts as relevant
     (row,) = train_heads.validate({"kind": "toy", "encoder": ""}, labelled, scores)
     assert (row["majority (%)"], row["right (%)"]) == (75.0, 75.0)
 
 
 def test_simple_scores_are_validated_on_the_certain_pairs(monkeypatch):
-    columns = {"cosine": [0.1, 0.9], "answer": [1.0, 0.0]}
-    monkeypatch.setattr(train_heads, "compute_features", lambda encoder, pairs: columns)
-    labelled = [(PAIR, False), (PAIR, None), (PAIR, True)]
+    cosines = {"a": 0.1, "b": 0.5, "c": 0.9}
+
+    def compute_features(encoder, pairs):
+        values = [cosines[pair.question] for pair in pairs]
+        return {"cosine": values, "answer": [1 - value for value in values]}
+
+    monkeypatch.setattr(train_heads, "compute_features", compute_features)
+    pairs = [Pair(question, PAIR.passage) for question in cosines]
+    labelled = list(zip(pairs, (False, None, True)))
     head = {"kind": "entailment", "encoder": ""}
     rows = train_heads.validate(head, labelled, np.array([0.2, 0.9, 0.8]))
     assert [(row["score"], row["n"], row["AUROC"]) for row in rows] == [
@@ -190,10 +196,10 @@ def test_simple_scores_are_validated_on_the_certain_pairs(monkeypatch):
 
 
 def test_a_fitted_head_scores_the_middle_of_two_classes_one_half():
-    values = pd.DataFrame({"cosine": [0.0, 0.2, 0.8, 1.0, 0.9]})
-    weights = train_heads.fit(values, np.array([False, False, True, True, True]))
+    values = pd.DataFrame({"cosine": [0.2, 0.6] + [0.4, 0.8] * 5})  # five times as many are true
+    weights = train_heads.fit(values, np.array([False] * 2 + [True] * 10))
     assert weights["cosine"] > 0
-    assert -weights["bias"] / weights["cosine"] == pytest.approx(0.5, abs=0.05)
+    assert -weights["bias"] / weights["cosine"] == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("adapters", ["auto", "none"])
@@ -276,11 +282,11 @@ def test_only_the_first_passages_of_cov_rag_are_scored_by_the_evaluator(monkeypa
 
 def test_parallel_samples_are_one_step():
     meter = Meter()
-    for sample in (0, 1, 2):
+    for sample in (0, 1, 2, 3):
         meter.add([(100, 7)], sample)
     meter.add([(100, 7)], None)
     row = meter.row("FaVe", 2)
-    assert (row["steps"], row["texts"], row["tokens read"], row["n"]) == (2, 2.0, 200.0, 2)
+    assert (row["steps"], row["texts"], row["tokens read"], row["n"]) == (2, 2.5, 250.0, 2)
 
 
 def test_costs_are_recorded_with_four_digits():
@@ -358,7 +364,7 @@ def test_the_note_of_crag_has_the_best_score_and_the_number_of_passages(correcte
 
 def test_crag_keeps_the_five_best_strips():
     strips = [Passage(f"p{i}", "", f"strip {i}") for i in range(7)]
-    kept = recompose(strips, [0.9, 0.3, 0.8, 0.7, 0.2, 0.6, 0.5], 0.1)
+    kept = recompose(strips, [0.5, 0.3, 0.8, 0.7, 0.2, 0.6, 0.9], 0.1)
     assert ids(kept) == ["p0", "p2", "p3", "p5", "p6"]
 
 
