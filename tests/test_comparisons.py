@@ -364,3 +364,25 @@ def test_the_detectable_difference_of_one_seed_is_that_of_mcnemars_test():
 
 def test_a_p_has_two_significant_digits():
     assert [round_p(p) for p in (0.01234, 0.5678, 1.0)] == [0.012, 0.57, 1.0]
+
+
+def test_a_tiny_p_is_above_zero():
+    assert 0 < sign_flip_p(np.ones(400)) < 1e-9
+
+
+def test_numbers_of_a_comparison_have_three_decimals():
+    right = {BASELINE: [0, 0, 0], names.COV_RAG: [1, 0, 0]}
+    row = compare_systems({"1": make_frame(right, ["nq"] * 3)}).iloc[0]
+    assert row[["accuracy_to", "difference"]].tolist() == [33.333, 33.333]
+    assert (row.low, row.high) == (round(row.low, 3), round(row.high, 3))
+
+
+def test_a_system_that_is_not_in_the_picture_is_not_drawn(gains, tmp_path):
+    other = gains.assign(to=gains.to.replace(names.TWO_ADAPTERS_NEXT, "another system"))
+    figure = plot(other, tmp_path / "claim.png")
+    pyplot.close(figure)
+    assert len(figure.axes[0].get_yticks()) == 2
+
+
+def test_panels_of_the_comparisons_have_titles(gain_panels):
+    assert [axes.get_title() for axes in gain_panels] == ["All questions", "By question set"]

@@ -4,7 +4,11 @@ import pytest
 from comparison_frames import make_frame
 
 from covrag_lite.systems import names
-from covrag_lite.tables.comparisons.baselines import choose_by_combined_score, expand_some_queries
+from covrag_lite.tables.comparisons.baselines import (
+    build_outcomes,
+    choose_by_combined_score,
+    expand_some_queries,
+)
 from covrag_lite.tables.comparisons.differences import compare_systems
 from covrag_lite.tables.comparisons.pairs import (
     ALL_SETS,
@@ -135,3 +139,26 @@ def test_both_ways_to_expand_some_queries_are_compared(expansion):
 def test_expansion_of_some_queries_needs_plain_answers(expansion):
     rows = overall({"1": expansion[expansion.system != BASELINE]})
     assert EXPANSION_IF_FLAGGED not in {*rows["from"], *rows.to}
+
+
+def test_equally_likely_answers_do_not_change_how_many_queries_are_expanded(expansion):
+    expansion["likelihood"] = -0.1
+    right = expand_some_queries(expansion)[EXPANSION_IF_UNLIKELY]
+    # The first two of four equals: nq-0 and nq-1, whose answers are right only if expanded.
+    assert right.tolist() == [1, 1, 1, 1]
+
+
+def test_of_equally_scored_answers_that_of_the_first_reader_is_kept(readers):
+    readers["first_weight"] = 1.0
+    right = choose_by_combined_score(readers, names.TWO_ADAPTERS, "first_")
+    assert right.tolist() == [1, 0, 0, 1]
+
+
+def test_one_reader_alone_has_no_second_one():
+    frame = make_frame({BASELINE: [1, 0, 0]}, ["nq"] * 3)
+    assert TWO_PLAIN_READERS not in build_outcomes({"1": frame})["1"]
+
+
+def test_two_readers_with_a_verifier_need_both_readers(readers):
+    alone = readers[readers.system != names.COV_RAG]
+    assert TWO_READERS_ONE_SEARCH not in build_outcomes({"1": alone})["1"]

@@ -188,3 +188,24 @@ def test_the_rows_of_the_queries_are_named(queries):
 def test_without_clean_wordings_there_is_no_row_of_them(predictions):
     without = [replace(p, question=replace(p.question, clean_question="")) for p in predictions]
     assert "clean wording (oracle)" not in table4.query_table(without, toy.search).index
+
+
+def test_the_first_question_that_only_the_later_revision_rescues_is_shown(predictions):
+    both = rewrite(predictions, q2="where was ada voss", q7="who is the keeper")
+    assert table4.same_question(both)[0].question.id == "q2"
+    assert table4.same_question(both[::-1])[0].question.id == "q7"
+
+
+def test_a_question_that_the_rewrite_rescues_as_well_is_not_shown(predictions):
+    rewritten = []
+    for p in rewrite(predictions, q2="where was ada voss"):
+        if p.system == START_REVISE_TRAINED:
+            rounds = tuple(replace(step, answer=p.question.answers[0]) for step in p.rounds)
+            p = replace(p, rounds=rounds)
+        rewritten.append(p)
+    assert table4.same_question(rewritten) == []
+
+
+def test_only_the_places_of_the_revision_have_a_row(frame):
+    assert len(table4.positions(frame)) == len(table4.POSITIONS)
+    assert table4.label("RAG trained") == "RAG (trained)"

@@ -355,3 +355,66 @@ def test_revisions_are_counted_under_their_headings(frame):
 def test_an_example_has_two_rounds(predictions):
     deep = [replace(p, rounds=(*p.rounds, p.rounds[0])) if p.revised else p for p in predictions]
     assert [len(p.rounds) for p in example(deep)] == [2, 2]
+
+
+# The rows and parts of the table.
+
+
+def test_measures_next_to_the_paper_are_in_the_order_of_its_columns(published):
+    table = table5.next_to_paper(published)
+    assert table.index.tolist() == [
+        "judge: the judgment is correct",
+        "revise: needed, and found a gold passage",
+        "single: the first answer is right",
+        "multi: the last answer is right",
+        "delta: gold passages gained, points",
+    ]
+    assert table.index.name == "in %"
+    assert list(table) == [
+        (system, column)
+        for system in ("CoV-RAG, no scores", "CoV-RAG")
+        for column in ("paper", "ours", "n")
+    ]
+
+
+def test_a_measure_that_one_system_lacks_is_a_dash(frame):
+    never = frame.assign(revised=frame.revised & (frame.system == "CoV-RAG"))
+    never["first_normalised"] = never.first_normalised.mask(never.system != "CoV-RAG", True)
+    table = table5.wide(chain_table(never))
+    assert table.loc["CoV-RAG w/o chain", "revise"] == "–"
+    assert table.loc["CoV-RAG", "revise"] == "2 of 3"
+
+
+@pytest.mark.parametrize("n_copies, heading", [(4, "Counts"), (5, "Shares in %: ours")])
+def test_thirty_questions_are_shown_as_shares(predictions, n_copies, heading):
+    copies = []
+    for number in range(n_copies):  # of six questions that can be scored
+        for p in predictions:
+            question = replace(p.question, id=f"{p.question.id}-{number}")
+            copies.append(replace(p, question=question))
+    assert next(iter(build(copies).parts)).startswith(heading)
+
+
+def test_rules_for_a_second_answer_are_a_part_with_their_number_of_questions(predictions):
+    parts = build(predictions).parts
+    assert len(parts["What to do with a second answer, n = 6"]) == 5
+
+
+def test_judges_with_and_without_scores_are_in_one_table(frame):
+    table = table5.compare_judges(frame)
+    all_questions = table[table.questions == "all"]
+    assert all_questions.system.tolist() == ["CoV-RAG w/o chain", "CoV-RAG"]
+    assert table.index.tolist() == list(range(len(table)))
+
+
+def test_the_interval_of_a_measure_is_in_percent(rows):
+    row = rows.loc[("CoV-RAG", "single")]
+    assert (row.low, row.high) == pytest.approx((29.999, 90.323), abs=0.001)  # Wilson: 4 of 6
+    delta = rows.loc[("CoV-RAG", "delta")]
+    assert -100 < delta.low < -1 and 1 < delta.high < 100
+
+
+def test_questions_are_paired_across_sets_of_the_same_ids(published):
+    same_ids = published.assign(id=published.id.where(published.id != "q5", "q1"))
+    effect = score_effect(same_ids).set_index("measure")
+    assert effect.loc["single", ["ours", "n"]].tolist() == ["+3 of 6", 6]

@@ -7,12 +7,13 @@ from functools import cache
 import pandas as pd
 import pytest
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 from covrag_lite.prompts import parse_verdict, render_verdict
 from covrag_lite.records import Verdict
 from covrag_lite.systems import palette
 from covrag_lite.systems.names import COV_RAG
-from covrag_lite.tables import training_data, training_losses
+from covrag_lite.tables import pictures, training_data, training_losses
 
 ADAPTERS = ("rag", "cov", "cov-direct", "rewrite")
 
@@ -213,3 +214,31 @@ def test_a_task_that_an_adapter_does_not_learn_has_no_loss_in_the_summary():
     assert row["answers: last 1"] == "1.00"
     assert row["verdicts: first loss"] == "–"
     assert row["tokens (millions)"] == 1.0
+
+
+def test_the_summary_of_losses_is_of_the_last_fifty_steps():
+    losses = [5.0] * 10 + [1.0] * 50
+    frame = pd.DataFrame({"loss_answer": losses, "loss_verify": float("nan"), "tokens": 1000})
+    row = training_losses.summarise_losses({"seed": frame}).loc["seed"]
+    assert row["answers: last 50"] == "1.00"
+
+
+def test_a_picture_is_saved_in_a_new_folder_and_again(tmp_path):
+    path = tmp_path / "a" / "b" / "empty.png"
+    figure = Figure(figsize=(1, 1))
+    assert pictures.save_picture(figure, path) is figure
+    first = path.read_bytes()
+    pictures.save_picture(figure, path)
+    assert path.read_bytes() == first
+
+
+def test_axes_of_losses_name_the_step_and_the_loss(small_losses):
+    answers, verdicts = small_losses
+    assert answers.get_xlabel() == verdicts.get_xlabel() == "step"
+    assert answers.get_ylabel().startswith("loss per target token")
+    assert verdicts.get_ylabel() == ""
+
+
+def test_axes_of_examples_say_what_they_show(bars):
+    assert (bars.get_xlabel(), bars.get_ylabel()) == ("examples", "")
+    assert bars.get_title() == "D2′ by origin and verdict"

@@ -264,3 +264,25 @@ def test_a_column_of_the_judge_is_shown_under_its_own_words(judges):
     assert ranking.loc[0, "probability of no revision"] == judges.unrevised[0].split()[0]
     assert fitted.loc[0, "fitted rule with the verdict"] == judges.fitted[0]
     assert fitted.loc[0, "fitted rule without the verdict"] == judges.unverified[0]
+
+
+@pytest.mark.parametrize("n, is_split", [(29, False), (30, True)])
+def test_thirty_questions_are_split_by_wording(judges, n, is_split):
+    first, *_ = split_judges(judges.assign(n=n)).values()
+    assert ("questions" in first) == is_split
+
+
+def test_an_interval_with_a_width_is_shown(judges):
+    judgments, *_ = split_judges(judges).values()
+    assert judgments.loc[0, "judgment correct %"] == judges.judge[0]
+    assert " [" in judges.judge[0]
+
+
+def test_a_table_of_trust_has_both_kinds_of_answers_by_passages(frame):
+    assert list(trust_table(frame)) == ["passages", "right", "n right", "wrong", "n wrong"]
+
+
+def test_verdicts_that_did_not_parse_are_not_judged_by_a_fact(frame):
+    unparsed = (frame.system == "CoV-RAG") & (frame.id == "q1")
+    facts = verifier_facts(frame.assign(judgment=frame.judgment.mask(unparsed)))
+    assert facts["CoV-RAG all judged n"] == "5"
