@@ -165,3 +165,15 @@ def test_only_another_layout_of_prompts_is_in_the_title():
     default = Config().model.layout
     for layout, title in layouts.items():
         assert (f", {layout} layout, on" in title) == (layout != default)
+
+
+def test_a_system_without_a_colour_is_grey(tmp_path):
+    figure = plot_accuracy(make_rows({"another": VALUES[RAG]}), "", tmp_path / "a.png")
+    pyplot.close(figure)
+    (bars,) = bars_of(figure.axes[0])
+    red, green, blue, _ = bars.patches[0].get_facecolor()
+    assert red == green == blue
+
+
+def test_axes_of_an_accuracy_have_no_name_below(axes):
+    assert axes.get_xlabel() == ""

@@ -89,3 +89,20 @@ def test_every_plug_in_of_the_package_is_found():
 def test_an_unknown_retriever_is_named_with_those_that_exist(passages):
     with pytest.raises(ValueError, match="'bm52' is not known; use one of bm25, dense, fused"):
         retrieval.load_retriever(Retrieval(retriever="bm52"), passages)
+
+
+def test_tables_of_plug_ins_follow_ours(monkeypatch):
+    monkeypatch.setattr(tables, "plugins", lambda kind: {f"a {kind}": "module"})
+    assert list(tables.all_tables()) == [*tables.TABLES, "a table"]
+
+
+def test_a_table_without_a_way_to_load_is_built_from_its_predictions(monkeypatch):
+    monkeypatch.setattr(tables, "find_table", lambda name: SimpleNamespace())
+    monkeypatch.setattr(tables, "load_or_outcomes", lambda run: f"predictions of {run.table}")
+    assert tables.load_basis(SimpleNamespace(table="toy")) == "predictions of toy"
+
+
+def test_a_table_may_have_a_way_to_load_of_its_own(monkeypatch):
+    module = SimpleNamespace(load=lambda run: f"counts of {run.table}")
+    monkeypatch.setattr(tables, "find_table", lambda name: module)
+    assert tables.load_basis(SimpleNamespace(table="toy")) == "counts of toy"

@@ -335,3 +335,33 @@ def test_a_field_of_a_verdict_says_what_it_asks(cov):
 
 def test_the_picture_of_the_method_fits_the_page(cov):
     assert lesson.show_method(cov, Config()).width == lesson.PICTURE_WIDTH
+
+
+def test_axes_of_the_curve_say_what_they_show(calibration_axes):
+    assert calibration_axes.get_xlabel() == "expected correctness (%)"
+    assert calibration_axes.get_ylabel() == "answers that are right (%)"
+
+
+def test_a_perfect_judge_and_the_baseline_are_dashed(calibration_axes, thresholds):
+    assert calibration_axes.lines[0].get_linestyle() == "--"
+    assert thresholds[0].lines[2].get_linestyle() == "--"
+
+
+def test_a_curve_without_guesses_has_no_squares(curve):
+    *_, guesses = calibration.draw_curve(curve).axes[0].lines
+    assert len(guesses.get_xdata()) == 0
+
+
+def test_the_lesson_is_about_table_2(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(lesson, "choose", lambda config, table: loaded.append(table))
+    monkeypatch.setattr(lesson, "describe_run", lambda run: "")
+    monkeypatch.setattr(lesson.browse, "load_recorded", lambda run, config: config.run.record)
+    record = lesson.load(Config().change(record="auto"))
+    assert loaded == ["table2"]
+    assert record.startswith("table2-")
+
+
+def test_the_threshold_of_the_slider_has_a_name(frame):
+    slider, _ = open_slider(frame, 0.3)
+    assert slider.description == "threshold"

@@ -128,3 +128,22 @@ def test_a_difference_of_the_paper_is_a_fact_in_every_column(table, name, better
         difference = rows[better][column] - rows[baseline][column]
         assert float(text.replace("−", "-")) == pytest.approx(difference, abs=0.051)
         assert text[0] in "+−"
+
+
+@pytest.mark.parametrize("table", ["table2", "table3", "table4", "table5", "table6"])
+def test_a_loaded_table_of_the_paper_has_its_title(table):
+    assert paper.load_table(table).index.name == paper.load_paper()[table]["title"]
+
+
+def test_a_column_that_a_row_of_the_paper_lacks_is_unknown():
+    table = paper.load_table("table3")
+    lacking = [row for row in table.index if table.loc[row].isna().any()]
+    rows = paper.load_paper()["table3"]["rows"]
+    assert lacking == [row for row in rows if len(rows[row]) < table.shape[1]]
+
+
+def test_a_difference_of_the_paper_has_only_columns_that_both_rows_have():
+    difference = paper.Difference("table3", "gain", "CoV-RAG", "WebGLM-13b")
+    rows = paper.load_paper()["table3"]["rows"]
+    columns = {name.removeprefix("gain ") for name in paper.facts_of_difference(difference)}
+    assert columns == set(rows["CoV-RAG"]) & set(rows["WebGLM-13b"])

@@ -14,6 +14,7 @@ from covrag_lite.tables.reproduction import (
     compare_cells,
     differing_cells,
     judge_cell,
+    tidy,
 )
 
 
@@ -234,3 +235,35 @@ def test_a_differing_cell_shows_both_values_and_its_questions(tmp_path, run):
     cells = differing_cells(moved, run.manifest, tmp_path)
     assert cells.columns.tolist()[3:] == ["n", "value", "recorded", "verdict"]
     assert cells[["dataset", "value", "recorded"]].values.tolist() == [["b", 30.0, 20.5]]
+
+
+def test_rows_that_are_only_the_papers_are_not_compared():
+    long = pd.DataFrame(
+        {
+            "questions": ["NQ", "NQ"],
+            "retriever": ["bm25", "Bing*"],
+            "n": [4, None],
+            **{"first": [50.0, 65.0], "first_low": [20.0, None], "first_high": [80.0, None]},
+            **{"last": [75.0, 66.8], "last_low": [40.0, None], "last_high": [90.0, None]},
+        }
+    )
+    assert tidy(long).to_dict("records") == [
+        {
+            **{"questions": "NQ", "retriever": "bm25", "share": share, "n": 4},
+            **dict(zip(("value", "low", "high"), values)),
+        }
+        for share, values in (("first", (50.0, 20.0, 80.0)), ("last", (75.0, 40.0, 90.0)))
+    ]
+
+
+def test_the_same_value_of_more_questions_is_not_the_recorded_number(tmp_path, run):
+    long = write_run(tmp_path, "a", run.manifest, [10.25])
+    cells = compare_cells(long.assign(n=41), run.manifest, tmp_path)
+    assert cells.verdict.tolist() == [WITHIN_NOISE]
+
+
+def test_counts_of_all_three_judgments_are_printed(tmp_path, run, capsys):
+    long = write_run(tmp_path, "a", run.manifest, [10.0, 20.0, 30.0])
+    moved = long.assign(value=[10.0, 21.0, 31.0], low=[10.0, 19.0, 31.0])
+    compare_cells(moved, run.manifest, tmp_path)
+    assert "OK 1, within noise 1, DIFFERS 1 of 3 cells" in capsys.readouterr().out

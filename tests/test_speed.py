@@ -559,3 +559,36 @@ def test_a_short_training_time_is_in_seconds(tmp_path):
         "recorded training world cov": "90 s",
         "recorded training world rag": "2 min",
     }
+
+
+def test_without_the_run_whose_work_is_counted_there_is_no_cost(speed):
+    (speed.parent / cost.WORK_RUN).rename(speed.parent / "elsewhere")
+    assert cost.facts_of_cost(speed) == {}
+
+
+def test_costs_together_and_their_price_are_facts(speed):
+    row = cost.estimate_cost(speed).loc["7b"]
+    facts = cost.facts_of_cost(speed)
+    assert facts["7b together"] == cost.format_duration(3600 * row.hours)
+    assert facts["7b price"] == f"{row.price:.2f}"
+    assert cost.facts_of_cost(speed, price=6.0)["price of an hour"] == "6.00"
+
+
+def test_a_program_is_not_compared_with_ours_on_another_model():
+    ours = peers(("ours", 30.0, 4.0))
+    other = peers(("trl", 10.0, 5.0)).assign(shape="13b")
+    frame = records.add_lean_settings(pd.concat([ours, other], ignore_index=True))
+    assert frame.as_lean.isna().all()
+
+
+def test_a_part_of_a_record_without_rows_is_no_frame(tmp_path):
+    record = MACHINE | {"empty": {}, "words": {"ours": {"seconds": 1.0}}}
+    path = write_jsonl(tmp_path / "inference.json", [record])
+    assert list(records.load_answering(path)) == ["words"]
+
+
+def test_records_of_answering_are_listed_by_name(tmp_path):
+    for name in ("inference.vllm.json", "inference.json", "training.json"):
+        (tmp_path / name).touch()
+    names = [path.name for path in records.list_answering_files(tmp_path)]
+    assert names == ["inference.json", "inference.vllm.json"]

@@ -421,3 +421,29 @@ def test_retrievers_of_a_group_keep_their_order(predictions):
     long = retrieval_table(join_retrievers({"web": cov, "bm25": cov}))
     rows = long[(long.measure == "answer") & (long.questions == "all")]
     assert rows.retriever.tolist() == ["web", "bm25"]
+
+
+def test_both_of_the_papers_sets_are_shown_with_their_questions(long):
+    headings = list(dict.fromkeys(heading for heading, _ in next_to_paper(long)))
+    assert headings == ["NQ, n = 4", "WebQ, n = 2"]
+
+
+@pytest.mark.parametrize("n, title", [(29, "NQ (n = 29, a sample)"), (30, "NQ (n = 30)")])
+def test_a_panel_of_thirty_questions_is_no_sample(long, tmp_path, n, title):
+    rows = long[long.questions == "NQ"]
+    figure = plot_retrieval(rows.assign(n=rows.n.where(rows.n.isna(), n)), "", tmp_path / "a.png")
+    pyplot.close(figure)
+    assert [axes.get_title() for axes in figure.axes] == [title]
+
+
+def test_a_picture_without_the_papers_engines_has_no_diamonds(long, tmp_path):
+    figure = plot_retrieval(long[long.n.notna()], "", tmp_path / "a.png")
+    pyplot.close(figure)
+    (axes, _) = figure.axes
+    assert [line for line in axes.lines if line.get_marker() == "D"] == []
+    texts = [text.get_text() for text in figure.axes[-1].get_legend().get_texts()]
+    assert texts == ["before the revision", "after the revision"]
+
+
+def test_shares_of_retrieval_are_in_percent_of_questions(figure):
+    assert figure.axes[0].get_ylabel() == "questions (%)"
