@@ -135,15 +135,19 @@ def test_a_loaded_table_of_the_paper_has_its_title(table):
     assert paper.load_table(table).index.name == paper.load_paper()[table]["title"]
 
 
-def test_a_column_that_a_row_of_the_paper_lacks_is_unknown():
-    table = paper.load_table("table3")
-    lacking = [row for row in table.index if table.loc[row].isna().any()]
-    rows = paper.load_paper()["table3"]["rows"]
-    assert lacking == [row for row in rows if len(rows[row]) < table.shape[1]]
+@pytest.fixture
+def uneven(monkeypatch):
+    """A paper with one table, of which the first row lacks a column."""
+    rows = {"a": {"x": 3.0}, "b": {"x": 2.0, "y": 4.0}}
+    monkeypatch.setattr(paper, "load_paper", lambda: {"uneven": {"title": "A", "rows": rows}})
 
 
-def test_a_difference_of_the_paper_has_only_columns_that_both_rows_have():
-    difference = paper.Difference("table3", "gain", "CoV-RAG", "WebGLM-13b")
-    rows = paper.load_paper()["table3"]["rows"]
-    columns = {name.removeprefix("gain ") for name in paper.facts_of_difference(difference)}
-    assert columns == set(rows["CoV-RAG"]) & set(rows["WebGLM-13b"])
+def test_a_column_that_a_row_of_the_paper_lacks_is_unknown(uneven):
+    table = paper.load_table("uneven")
+    assert list(table) == ["x", "y"]
+    assert table.isna().values.tolist() == [[False, True], [False, False]]
+
+
+def test_a_difference_of_the_paper_has_only_columns_that_both_rows_have(uneven):
+    difference = paper.Difference("uneven", "gain", "b", "a")
+    assert paper.facts_of_difference(difference) == {"gain x": "−1.0"}
