@@ -207,16 +207,17 @@ def test_titles_of_the_index_are_no_markup():
 
 @pytest.fixture
 def manuals(tmp_path):
-    """Two documents; one has two passages."""
+    """Three documents; one has two passages."""
     (tmp_path / "a.txt").write_text("\n\n".join(["word " * 100] * 2))
     (tmp_path / "b.txt").write_text("two")
+    (tmp_path / "c.txt").write_text("three")
     return tmp_path
 
 
 def test_a_folder_is_described_with_its_documents_passages_and_model(manuals):
-    folder = own_folder.load_folder(str(manuals), "org/Model", 3, "mine")
-    assert folder.notes == ("2 documents, 3 passages; model Model",)
-    assert (folder.config.retrieval.k, folder.config.run.name) == (3, "mine")
+    folder = own_folder.load_folder(str(manuals), "org/Model", 4, "mine")
+    assert folder.notes == ("3 documents, 4 passages; model Model",)
+    assert (folder.config.retrieval.k, folder.config.run.name) == (4, "mine")
 
 
 def test_the_small_model_comes_with_a_warning(manuals):
@@ -289,6 +290,16 @@ def test_an_exported_adapter_names_its_base_and_revision(
     assert settings == {"base_model_name_or_path": "y/Model", "revision": revision, "r": 4}
     assert (tmp_path / "out" / export.WEIGHTS).read_bytes() == b"weights"
     assert without_tokenizer == [(adapter, model, "", "CC0", False)]
+
+
+def test_a_base_that_is_given_is_named_but_the_tokenizer_is_that_of_the_training_run(
+    tmp_path, without_tokenizer
+):
+    adapter = write_adapter(tmp_path / "cov", model="y/Model")
+    export.export(adapter, tmp_path / "out", "z/Other")
+    settings = json.loads((tmp_path / "out" / export.CONFIG).read_text())
+    assert settings["base_model_name_or_path"] == "z/Other"
+    assert without_tokenizer == [(adapter, "y/Model", "z/Other", "", False)]
 
 
 def test_an_adapter_in_another_format_is_not_exported(tmp_path):
