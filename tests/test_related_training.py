@@ -1,4 +1,4 @@
-"""What a head of the related systems learns from and records, which tools a system gets, its row."""
+"""What a head of the related systems learns from and records; which tools a system gets."""
 
 import json
 from types import SimpleNamespace
