@@ -609,3 +609,14 @@ def test_the_command_prints_notes_and_differences_and_counts_runs_of_tables(monk
     assert capsys.readouterr().out.splitlines() == [
         *["a note", "a difference", "1 recorded runs scored again: 1 differences"]
     ]
+
+
+@pytest.mark.parametrize("data", ["questions", "passages"])
+def test_changed_data_of_judged_answers_is_a_difference(judged, data):
+    file = find(judged, "table3").file("manifest.json")
+    manifest = json.loads(file.read_text())
+    manifest["data"][data]["sha256"] = "another"
+    file.write_text(json.dumps(manifest))
+    (difference,), _ = failures(find(judged, "table3"), judged)
+    changed = f"its data has changed: {data}: "
+    assert difference.startswith(f"results/toy/table3.manifest.json: {changed}")

@@ -162,3 +162,42 @@ def test_one_training_run_is_not_compared_as_random(table):
 
 def test_a_system_of_no_seed_has_no_mean():
     assert mixture.mean_of_seeds({}).empty
+
+
+def test_readers_are_not_compared_with_themselves(table):
+    heading = "Differences with training runs as random, in points (post hoc)"
+    comparisons = set(table.parts[heading].comparison)
+    assert comparisons == {
+        "RAG (trained) → CoV-RAG, paper's mixture, first answer",
+        "RAG (trained) → CoV-RAG, paper's mixture, final answer",
+    }
+
+
+def test_one_reader_is_not_compared_as_random():
+    outcomes = {
+        mixture.RECORDED: {"1": make_outcomes([1, 0])},
+        "paper, first answer": {"1": make_outcomes([1, 0]), "2": make_outcomes([1, 1])},
+    }
+    assert mixture.compare_runs(outcomes).empty
+
+
+def test_accuracies_are_listed_by_system_and_seed(table):
+    rows = table.parts["Accuracy"]
+    assert rows.iloc[0].tolist() == ["RAG (trained)", "1", "12.50", "8"]
+    assert rows.seed.tolist()[:4] == ["1", "2", "3", "3"]
+    assert rows.system[3] == "RAG (trained), repeated"
+
+
+def test_verdicts_and_searches_of_an_arm_are_named_by_it(table):
+    judged = table.parts["How well the verifier judges first answers"]
+    assert set(judged["answers of"]) == {"paper"}
+    assert judged.seed.tolist() == ["1", "2"]
+    assert table.facts["search of paper 1 n"] == "8"
+
+
+def test_readers_alone_have_no_verdicts():
+    readers = {"1": make_frame({names.RAG_TRAINED: FIRST}, SETS)}
+    arms = {("again", "1"): make_frame({names.RAG_TRAINED: FINAL}, SETS)}
+    assert list(mixture.build_arms(arms, readers).parts) == [
+        *["Accuracy", "Paired differences, in points"]
+    ]

@@ -67,3 +67,44 @@ def test_a_backbone_without_these_questions_has_no_row():
 )
 def test_a_run_on_own_documents_is_known_by_its_folder(name, is_own):
     assert own_documents.is_own(Path("results", name)) == is_own
+
+
+@pytest.fixture
+def shown():
+    """Two runs on the same documents, each with one question, and a reader of both."""
+    runs = {
+        "own-toy-small": ("small", frame("RAG trained", [("q1", True, True)])),
+        "own-toy-large": ("large", frame("RAG", [("q2", True, False)])),
+    }
+    reader = {"1": frame("RAG trained", [("q1", True, True), ("q2", True, False)])}
+    return own_documents.build(runs, {"a reader": reader})
+
+
+def test_runs_on_the_same_documents_are_next_to_one_row_of_the_large_test(shown):
+    rows = shown.rows[["documents", "model", "searched", "n"]].values.tolist()
+    assert rows == [
+        ["toy", "small", own_documents.FOLDER, 1],
+        ["toy", "large", own_documents.FOLDER, 1],
+        ["toy", "a reader", own_documents.LARGE, 2],
+        ["toy", "a reader", own_documents.FOUND, 2],
+    ]
+
+
+def test_right_answers_on_own_documents_have_an_interval(shown):
+    part = shown.parts["Right answers in %"]
+    assert part.right.tolist()[0] == "100.0 [21–100]"  # Wilson: one of one
+    assert part.system.tolist() == ["RAG (trained)", "RAG (untuned)", *["RAG (trained)"] * 2]
+
+
+def test_right_answers_on_own_documents_are_facts(shown):
+    name = "toy large, RAG (untuned), the folder:"
+    assert shown.facts[f"{name} right"] == "0.0"
+    assert shown.facts[f"{name} interval"] == "[0–79]"
+    assert shown.facts["toy a reader, RAG (trained), the large test: n"] == "2"
+
+
+def test_a_question_whose_answer_no_reader_found_is_left_out_there():
+    runs = {"own-toy-small": ("small", frame("RAG trained", [("q1", True, True)]))}
+    reader = {"1": frame("RAG trained", [("q1", False, False)])}
+    rows = own_documents.build(runs, {"a reader": reader}).rows
+    assert rows.searched.tolist() == [own_documents.FOLDER, own_documents.LARGE]

@@ -233,3 +233,25 @@ def test_a_judge_that_scored_nothing_has_a_dash(answers, served):
     table = table18.build((answers, served), SimpleNamespace(config=config))
     shown = table.part("Revised questions by judge")
     assert shown[["n", "mean score", "above 0.5, %"]].values.tolist() == [[0, "–", "–"]] * 2
+
+
+def test_the_manifest_has_the_seconds_of_judging(answers, tmp_path, monkeypatch):
+    model = ModelFacts("a1", None, {})
+    monkeypatch.setattr(table18, "load_revised", lambda *_: replace(answers, model=model))
+    seconds = iter([100.0, 103.5])
+    monkeypatch.setattr(table18, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    table18.judge_and_save(Config(), tmp_path)
+    manifest = json.loads((tmp_path / "table18.manifest.json").read_text())
+    assert manifest["wall_seconds"] == 3.5
+    assert manifest["data"]["questions"]["n"] == 2
+    assert manifest["data"]["passages"]["n"] == len(answers.passages)
+
+
+def test_recorded_revisions_are_loaded_with_their_data_and_verdicts(answers, monkeypatch):
+    checked = {}
+    monkeypatch.setattr(table18, "load_revised", lambda config, root: answers)
+    monkeypatch.setattr(table18, "check_data", lambda run, **data: checked.update(data))
+    monkeypatch.setattr(table18.table3, "read_verdicts", lambda run: ["a verdict"])
+    run = SimpleNamespace(config=Config(), root=None)
+    assert table18.load_judged(run) == (answers, ["a verdict"])
+    assert checked == {"questions": answers.questions, "passages": answers.passages}

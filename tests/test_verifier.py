@@ -286,3 +286,10 @@ def test_verdicts_that_did_not_parse_are_not_judged_by_a_fact(frame):
     unparsed = (frame.system == "CoV-RAG") & (frame.id == "q1")
     facts = verifier_facts(frame.assign(judgment=frame.judgment.mask(unparsed)))
     assert facts["CoV-RAG all judged n"] == "5"
+
+
+def test_passages_of_a_question_that_cannot_be_scored_are_not_counted(frame):
+    is_unscored = frame.id == "q6"
+    found = frame.assign(found_last=frame.found_last.mask(is_unscored, True))
+    found = found.assign(found_first=found.found_first.mask(is_unscored, False))
+    assert verifier_facts(found)["CoV-RAG found anew"] == "1"
