@@ -1,5 +1,6 @@
 """Parts of the related systems by hand: labels, features, heads, costs and cells of their table."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,10 +12,17 @@ from covrag_lite.config import ROOT, Config
 from covrag_lite.plugins.related import a2r as a2rs
 from covrag_lite.plugins.related import features, heads, qualities, table, train_heads
 from covrag_lite.plugins.related import labelled_pairs as labels
-from covrag_lite.plugins.related.answer_quality import CITATION_PRECISION, CITATION_RECALL, SUPPORT
+from covrag_lite.plugins.related.answer_quality import (
+    CITATION_PRECISION,
+    CITATION_RECALL,
+    SUPPORT,
+    assess,
+    claim_recall,
+    read_claims,
+)
 from covrag_lite.plugins.related.coq import coq
 from covrag_lite.plugins.related.crag import crag, recompose
-from covrag_lite.plugins.related.fave import is_relevant
+from covrag_lite.plugins.related.fave import fave, is_relevant
 from covrag_lite.plugins.related.features import Pair
 from covrag_lite.plugins.related.head_tables import compare_evaluators, evaluator_table
 from covrag_lite.plugins.related.meter import Meter
@@ -425,3 +433,72 @@ def test_a_relevance_reply_is_shorter_than_any_sub_question():
     is_relevant(author, ["x?"], ["a?"])
     ((_, limit),) = author.limits
     assert 1 <= limit < 5
+
+
+# Citation quality: its limits.
+
+
+@pytest.mark.parametrize(("score", "is_supported"), [(0.5, 1.0), (0.49, 0.0)])
+def test_a_statement_is_entailed_from_one_half(passages, score, is_supported):
+    (shares,) = assess(["who?"], [passages[:1]], ["Edith[1]"], lambda x, k, y: [[score]])
+    assert (shares[SUPPORT], shares[CITATION_RECALL]) == (is_supported, is_supported)
+
+
+@pytest.mark.parametrize(("score", "recall"), [(0.5, 1.0), (0.49, 0.0)])
+def test_a_claim_of_a_long_gold_answer_is_made_from_one_half(score, recall):
+    question = Question("q", "eli5", "why?", ("word " * 13,))
+    assert claim_recall([question], ["x"], lambda x, k, y: [[score] for _ in y]) == [recall]
+
+
+@pytest.mark.parametrize(("n_words", "n_claims"), [(12, 0), (13, 1)])
+def test_a_gold_answer_of_more_than_twelve_words_consists_of_claims(n_words, n_claims):
+    assert len(read_claims("word[1] " * n_words)) == n_claims
+
+
+def test_statements_are_assessed_with_the_question_and_passages_of_their_answer(passages):
+    asked = []
+
+    def entail(x, k, y):
+        asked.extend(zip(x, map(ids, k), y))
+        return [[1.0] * len(shown) for shown in k]
+
+    assess(["a?", "b?"], [passages[:1], passages[1:3]], ["One. Two.", "Three"], entail)
+    assert asked == [("a?", ["p0"], "One."), ("a?", ["p0"], "Two."), ("b?", ["p1", "p2"], "Three")]
+
+
+# What systems record.
+
+
+def test_crag_records_the_likelihood_of_each_answer(passages, questions):
+    script = Script(passages, {(WRITER, "p0"): 0.9})
+    script.texts = {"terms": lambda question, _: "terms"}
+    tools = replace(
+        script.tools(), likelihoods=lambda x, k: [-0.1 * (i + 1) for i in range(len(x))]
+    )
+    predictions = crag(questions[:2], tools)
+    assert [prediction.final.likelihood for prediction in predictions] == [-0.1, -0.2]
+
+
+def test_of_equally_good_sessions_the_first_is_answered(passages, questions):
+    script = Script(passages)
+    script.texts = {
+        "plan": lambda prompt, sample: f"1. question {sample}",
+        "relevant": lambda prompt, _: "Yes",
+    }
+    (prediction,) = fave(questions[:1], script.tools())
+    assert prediction.rounds[0].query == "question 0"
+    assert prediction.final.note == "session 1 of 8, quality 0.17"  # one of three is relevant
+
+
+def test_a_chain_reads_the_answers_of_its_own_question_only(passages, questions):
+    script = Script(passages, answers={"a?": "A", "b?": "B"})
+    firsts = {WRITER: "a?", BORN: "b?"}
+
+    def write(prompt, _):
+        last = prompt.rpartition("Question: ")[2]
+        return firsts[last.splitlines()[0]] if "Output" not in last else "[END]"
+
+    script.texts = {"follow-up": write}
+    coq(questions[:2], script.tools())
+    _, k = script.calls("answer")[-1]
+    assert [[reference.text for reference in shown] for shown in k] == [["a? A"], ["b? B"]]
