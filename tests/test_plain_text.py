@@ -3,6 +3,7 @@
 import sys
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,6 +12,7 @@ from covrag_lite import commands
 from covrag_lite.commands import answers, ask, evaluate, prediction_text, screen
 from covrag_lite.commands.messages import Parser, is_caused, plain_messages
 from covrag_lite.records import Passage, Prediction, Question, Round, Verdict
+from covrag_lite.systems import evaluate as systems_evaluate
 
 PUMP = Passage("p1", "pump.md", "Hold the green button.")
 NOTES = Passage("p2", "notes.txt", "Edith Marrow was born in Stonebridge.")
@@ -447,3 +449,58 @@ def test_a_notebook_is_run_by_its_name(monkeypatch):
     assert words[0].endswith("notebooks/table2.ipynb")
     assert words[1:] == ["-p", "k", "3"]
     assert name == "covrag table2"
+
+
+# What eval and ask do before they answer.
+
+
+def test_the_work_is_described_in_one_sentence():
+    described = evaluate.describe_work([QUESTION], ["RAG", "CoV-RAG"])
+    assert described == "1 question for 2 systems; a stopped run resumes"
+
+
+@pytest.mark.parametrize("command", [ask, evaluate])
+def test_an_unknown_system_stops_before_any_document_is_read(command, capsys, monkeypatch):
+    monkeypatch.setattr(command.own_folder, "load_folder", lambda *_: pytest.fail("read"))
+    option = "--system" if command is ask else "--systems"
+    with pytest.raises(SystemExit) as ended:
+        command.main(["folder", option, "RAGG"])
+    assert ended.value.code == 2
+    assert f"{command.PROG}: system 'RAGG' is not known" in capsys.readouterr().err
+
+
+@pytest.fixture
+def asked(monkeypatch, capsys):
+    """A function that asks with options; returns what was run and what was written to stderr."""
+    runs = []
+
+    def load_folder(folder, model, k, name):
+        runs.append((folder, model, k, name))
+        return SimpleNamespace(config="config", passages=[PUMP], notes=("first note", "second"))
+
+    def run_system(name, config, resources, questions):
+        runs.append((name, config, resources, [question.question for question in questions]))
+        return [predict(read("so[1]", PUMP), question=questions[0])]
+
+    monkeypatch.setattr(ask.own_folder, "load_folder", load_folder)
+    monkeypatch.setattr(systems_evaluate, "load_resources", lambda config, passages: passages)
+    monkeypatch.setattr(systems_evaluate, "run_system", run_system)
+
+    def main(*words):
+        ask.main(list(words))
+        return runs, capsys.readouterr()
+
+    return main
+
+
+def test_ask_runs_the_system_on_the_whole_question(asked):
+    runs, written = asked("manuals", "--model", "m", "--k", "3", "--system", "RAG", "how", "so?")
+    assert runs == [("manuals", "m", 3, "ask"), ("RAG", "config", [PUMP], ["how so?"])]
+    assert written.out.startswith("Question\n  how so?\n")
+
+
+def test_ask_uses_cov_rag_by_default_and_writes_its_notes_apart_from_the_answer(asked):
+    runs, written = asked("manuals", "how?")
+    assert runs[1][0] == "CoV-RAG"
+    assert written.err == "covrag ask: first note\ncovrag ask: second\n"
+    assert "note" not in written.out
