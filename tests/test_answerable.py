@@ -152,3 +152,34 @@ def test_the_papers_mixture_is_compared_with_a_reader_over_its_seeds():
     (row,) = answerable.compare_mixture(arms, {"1": reader})
     assert (row["from"], row["to"]) == ("RAG trained again", "paper, first answer")
     assert (row["seed"], row["set"], row["difference"]) == ("1, 2", "all", 100.0)
+
+
+def test_questions_whose_answer_the_first_search_finds_are_counted_among_the_answerable():
+    all_listed = {("one", name) for name in GAINED | LOST}
+    facts = answerable.count_facts(frame_of(GAINED | LOST), all_listed)
+    assert facts == {
+        **{"n answerable": "60", "n": "60", "share answerable": "100"},
+        "found by the first search": "17",  # 10 of 60
+    }
+
+
+def test_a_question_is_listed_by_its_set_and_id():
+    frame = frame_of(GAINED)
+    assert answerable.select(frame.assign(dataset="two"), IDS, keep=True).empty
+    assert len(answerable.select(frame.assign(dataset="two"), IDS, keep=False)) == len(frame)
+
+
+def test_both_kinds_of_questions_are_a_part_with_labels(table):
+    assert list(table.parts) == ["Questions: answerable", "Questions: other"]
+    part = table.part("other")
+    assert part.comparison.tolist() == ["RAG (trained) → Query expansion"]
+    assert part.n.tolist() == ["20"]
+    assert table.notes == [answerable.ANSWERABLE_NOTE]
+
+
+def test_large_numbers_of_questions_have_a_comma():
+    many = {f"a{i}": (False, i < 30) for i in range(1200)}
+    table = answerable.build({"1": frame_of(many)}, {}, {("one", name) for name in many} - IDS)
+    assert table.facts["n"] == "1,200"
+    assert table.facts["n answerable"] == "1,160"
+    assert table.part("Questions: answerable").n.tolist() == ["1,160"]

@@ -183,7 +183,10 @@ def test_one_reader_is_not_compared_as_random():
 
 def test_accuracies_are_listed_by_system_and_seed(table):
     rows = table.parts["Accuracy"]
-    assert rows.iloc[0].tolist() == ["RAG (trained)", "1", "12.50", "8"]
+    assert rows.iloc[0].to_dict() == {
+        **{"system": "RAG (trained)", "seed": "1"},
+        **{"accuracy": "12.50", "n": "8"},
+    }
     assert rows.seed.tolist()[:4] == ["1", "2", "3", "3"]
     assert rows.system[3] == "RAG (trained), repeated"
 
