@@ -66,6 +66,15 @@ def test_names_get_longer_and_stay_distinct_when_all_are_used(kind):
     assert len({slots["name"] for slots in (first, *further)}) == 3
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_longer_name_has_the_first_of_the_further_words(kind):
+    spec = KINDS[KINDS[kind].get("names", kind)]
+    n_names = math.prod(len(WORDS[name]) for name in spec["parts"].values())
+    words = " ".join(WORDS[name][0] for name in spec["more"]["lists"])
+    assert entities.name_slots(1, kind, n_names - 1)["more"] == ""
+    assert entities.name_slots(1, kind, n_names)["more"] == spec["more"]["form"].format(words)
+
+
 def test_a_pattern_is_filled_with_the_right_article_and_a_capital():
     assert entities.fill("a {x} and a {y}", {"x": "oak", "y": "tree"}) == "An oak and a tree"
 
