@@ -45,6 +45,11 @@ def test_a_local_model_counts_what_it_reads_and_writes(counted):
     assert used == {"requests": 2, "prompt_tokens": read, "completion_tokens": written}
 
 
+def test_a_run_without_predictions_is_saved_in_a_new_folder(scripted, tmp_path):
+    run = save_run(tmp_path / "new", "table3", {}, Config(), scripted, 3.0, {})
+    assert run.file("manifest.json").is_file()
+
+
 def test_all_adapters_of_a_local_model_count_their_requests_together(counted):
     _, _, used = counted
     assert used["requests"] == 4
