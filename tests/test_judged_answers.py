@@ -11,6 +11,7 @@ from covrag_lite.data.missing import DataMissing
 from covrag_lite.judging import answers as judged
 from covrag_lite.judging import revisions
 from covrag_lite.judging.answers import Answers, find_run, gather_answers, load_answers
+from covrag_lite.judging.criteria import build_verdict
 from covrag_lite.judging.rubric import judge_by_rubric, score_answer
 from covrag_lite.judging.served import answer_names, build_request, is_score, parse_scores
 from covrag_lite.records import Passage, Prediction, Question, Round
@@ -227,6 +228,17 @@ def test_truthfulness_is_the_share_of_words_in_the_references():
 def test_the_title_of_a_reference_supports_a_claim():
     scores = score_answer(predict(QUESTIONS[0], "RAG", "Copper Lanterns[1]"), [])
     assert (scores["truthfulness"], scores["citation_accuracy"]) == (1, 1)
+
+
+def test_a_verdict_names_its_judge_its_question_and_the_scores_by_criterion():
+    scores = {"RAG": {"correctness": 0.12346}, "CoV-RAG": {"correctness": None}}
+    assert build_verdict("a judge", QUESTIONS[0], scores, ["correctness"]) == {
+        "judge": "a judge",
+        "order": 1,
+        "dataset": "nq",
+        "id": "nq1",
+        "scores": {"correctness": {"RAG": 0.1235, "CoV-RAG": None}},
+    }
 
 
 # A served judge.
