@@ -455,6 +455,10 @@ def test_a_gold_answer_of_more_than_twelve_words_consists_of_claims(n_words, n_c
     assert len(read_claims("word[1] " * n_words)) == n_claims
 
 
+def test_a_claim_has_no_citations():
+    assert read_claims("word[1] " * 13) == [" ".join(["word"] * 13)]
+
+
 def test_statements_are_assessed_with_the_question_and_passages_of_their_answer(passages):
     asked = []
 
@@ -492,13 +496,18 @@ def test_of_equally_good_sessions_the_first_is_answered(passages, questions):
 
 def test_a_chain_reads_the_answers_of_its_own_question_only(passages, questions):
     script = Script(passages, answers={"a?": "A", "b?": "B"})
-    firsts = {WRITER: "a?", BORN: "b?"}
+    chains = {WRITER: ["a?", "a2?", "[END]"], BORN: ["b?", "b2?", "[END]"]}
 
     def write(prompt, _):
         last = prompt.rpartition("Question: ")[2]
-        return firsts[last.splitlines()[0]] if "Output" not in last else "[END]"
+        return chains[last.splitlines()[0]][last.count("Output")]
 
     script.texts = {"follow-up": write}
     coq(questions[:2], script.tools())
-    _, k = script.calls("answer")[-1]
-    assert [[reference.text for reference in shown] for shown in k] == [["a? A"], ["b? B"]]
+    ((prompts,), *_) = script.calls("follow-up")[1:]
+    assert [prompt.splitlines()[-3:-1] for prompt in prompts] == [
+        ["Search: a?", "Output: A"],
+        ["Search: b?", "Output: B"],
+    ]
+    _, references = script.calls("answer")[1]
+    assert [shown[-1].text for shown in references] == ["a? A", "b? B"]

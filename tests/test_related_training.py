@@ -214,16 +214,17 @@ def test_a_stage_has_the_seconds_that_it_took(monkeypatch, tmp_path):
     for name in ("save_plan", "refuse_changes", "pool_seeds"):
         monkeypatch.setattr(stages, name, lambda _: None)
     ran = []
-    plan = SimpleNamespace(seed=3, results=tmp_path / "seed-3", folder=tmp_path)
+    plan = SimpleNamespace(seed=3, results=tmp_path / "toy" / "seed-3", folder=tmp_path)
     (tmp_path / "done").touch()
     steps = [
-        stages.Step(plan, "rag", tmp_path / "rag", ran.append),
-        stages.Step(plan, "cov", tmp_path / "done", ran.append),
+        stages.Step(plan, "rag", tmp_path / "rag", lambda _: ran.append("rag")),
+        stages.Step(plan, "cov", tmp_path / "done", lambda _: ran.append("cov")),
     ]
     monkeypatch.setattr(stages, "list_steps", lambda plans, wanted: steps)
     rows = stages.replicate([plan], ["rag", "cov"])
     assert rows.to_dict("list") == {"seed": [3, 3], "stage": ["rag", "cov"], "seconds": [7, 0]}
-    assert ran == [plan]
+    assert ran == ["rag"]
+    assert plan.results.is_dir()
 
 
 def test_the_data_is_saved_for_every_method_under_the_folder_of_the_backbone(
