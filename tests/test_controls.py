@@ -69,6 +69,14 @@ def test_the_control_that_reads_on_takes_the_next_passages_of_the_same_question(
     assert again.rounds[1].passages == tuple(next_passages)
 
 
+def test_the_control_that_reads_on_follows_the_verifier_whatever_the_run_says(questions, script):
+    def never(judged_round):
+        return False
+
+    tools = script.tools(sigma=never, search_deeper=lambda queries: [script.passages[-2:]])
+    assert [len(p.rounds) for p in read_on(questions[:2], tools)] == [1, 2]
+
+
 # Query expansion.
 
 WRITTEN = {"guess": ["Ada wrote it.", ""], "options": ["Ada, Bea, Cyd", "Oslo"]}

@@ -135,6 +135,10 @@ def test_a_licence_has_its_name_on_the_hub(licence, name_on_the_hub):
     assert model_card.LICENCE_IDS[licence] == name_on_the_hub
 
 
+def test_the_licence_of_an_unknown_base_model_is_on_its_page():
+    assert model_card.find_base("someone/other-7b").licence == "see its page on the hub"
+
+
 def test_a_base_model_that_is_a_local_file_needs_its_id_on_the_hub():
     with pytest.raises(ValueError, match="give the id that it has on the hub, as in --base"):
         model_card.find_base("/models/tiny.gguf")

@@ -46,6 +46,12 @@ def test_the_evaluator_scores_every_passage_of_the_first_search(script, passages
     assert script.log[:2] == [("search", X), ("score", X, [passages[:3]] * 3)]
 
 
+def test_every_question_has_one_prediction_of_the_system(questions, script):
+    tools = script.tools()
+    predicted = [(p.question, p.system) for p in crag(questions[:3], tools)]
+    assert predicted == [(question, tools.name) for question in questions[:3]]
+
+
 def test_the_judgment_follows_the_best_score(predictions):
     actions = [prediction.rounds[0].note.split(":")[0] for prediction in predictions]
     assert actions == [CORRECT, AMBIGUOUS, INCORRECT]

@@ -70,7 +70,7 @@ DISPLAY_CALLS = re.compile(
 )
 DISPLAY_ARGUMENTS = frozenset(
     "help description title label labels legend color colour figsize dpi fontsize size linewidth "
-    "lw ls linestyle marker markersize alpha zorder ha va rotation pad width height indent "
+    "lw ls ms linestyle marker markersize alpha zorder ha va rotation pad width height indent "
     "stacklevel encoding errors desc unit caption style ensure_ascii flush file maxsize why "
     "effect show_progress show_progress_bar".split()
 )
