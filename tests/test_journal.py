@@ -324,3 +324,9 @@ def test_only_answers_and_verdicts_have_journaled_probabilities(model):
 def test_a_text_of_other_settings_has_another_key(model, change):
     settings = {"stage": "answer", "texts": ["a"], "limit": 9}
     assert model.keys(**settings | change) != model.keys(**settings)
+
+
+def test_a_key_stays_the_same_so_that_earlier_runs_can_be_continued(model):
+    facts = {"weights": model.model.fingerprint, "device": model.model.device}
+    settings = {"quantize": model.model.settings.quantize, "stage": "answer", "limit": 9}
+    assert model.keys("answer", ["a"], 9) == {"a": key_of(**facts, **settings, prompt="a")}
