@@ -108,3 +108,15 @@ def test_a_question_whose_answer_no_reader_found_is_left_out_there():
     reader = {"1": frame("RAG trained", [("q1", False, False)])}
     rows = own_documents.build(runs, {"a reader": reader}).rows
     assert rows.searched.tolist() == [own_documents.FOLDER, own_documents.LARGE]
+
+
+def test_runs_on_different_questions_are_also_compared_on_their_common_ones():
+    all_questions = frame("RAG trained", [("q1", True, True), ("q2", True, False)])
+    runs = {
+        "own-toy-small": ("small", all_questions),
+        "own-toy-large": ("large", frame("RAG", [("q1", True, True)])),
+    }
+    rows = own_documents.build(runs, {}).rows
+    shared = rows[rows.searched == own_documents.COMMON].set_index("model")
+    assert shared.n.to_dict() == {"small": 1, "large": 1}
+    assert shared.right.to_dict() == {"small": 100.0, "large": 100.0}

@@ -26,6 +26,7 @@ NOTE = (
 COLUMNS = ["documents", "model", "system", "searched", "n", "right", "low", "high"]
 # What is searched; in the large test also without the questions whose answer was not found.
 FOLDER = "the folder"
+COMMON = "the folder, questions of all its runs"
 LARGE = "the large test"
 FOUND = "the large test, where a passage read contains the answer"
 
@@ -41,12 +42,19 @@ def build(
     """Build the table from runs, each with its model, and from readers by backbone and seed."""
     rows = []
     questions = {}
-    for name, (model, frame) in runs.items():
+    common = {}  # the questions that every run on these documents answered
+    for name, (_, frame) in runs.items():
         documents = name.split("-")[1]
         questions.setdefault(documents, set()).update(frame.id)
+        common[documents] = common.get(documents, set(frame.id)) & set(frame.id)
+    for name, (model, frame) in runs.items():
+        documents = name.split("-")[1]
         for system, answers in frame.groupby("system", sort=False):
-            right = answers.normalised.astype(float)
-            rows.append((documents, model, label_of(system), FOLDER, *estimate(right)))
+            run = (documents, model, label_of(system))
+            rows.append((*run, FOLDER, *estimate(answers.normalised.astype(float))))
+            shared = answers[answers.id.isin(common[documents])]
+            if len(shared) and common[documents] != questions[documents]:
+                rows.append((*run, COMMON, *estimate(shared.normalised.astype(float))))
     for documents, ids in questions.items():
         for backbone, frames in readers.items():
             for searched, right in read_in_large_test(frames, ids):
