@@ -46,9 +46,6 @@ SYSTEM_LABELS = {
     "queries expanded where the verifier doubts": "Query expansion where flagged",
     "queries expanded where answers are unlikely": "Query expansion where likelihood is low",
     "two readers, every query expanded": "Query expansion, two readers",
-    "two readers, every query expanded, weighed answer": (
-        "Query expansion, two readers + verifier choice"
-    ),
     "two plain readers, one search": "Two readers, one search",
     "two readers, one search": "Two readers, one search, score-combined",
     "two readers, the next passages": "Two readers, next five passages, score-combined",

@@ -6,6 +6,9 @@ each mutant the test files that import its module are run in a copy of the proje
 test is missing, or the change makes no difference. Changes that make none are listed in
 equivalent.toml, each with a reason.
 
+`--only cuda` draws from the lines that only a GPU runs. Run it without a GPU first, and then with
+COVRAG_CUDA_TESTS=1 and `--again` on a machine with a GPU, for those that survived.
+
 Results are appended to runs/mutants.jsonl under a hash of the mutant and of all code and tests, so
 a stopped run resumes. `--suite` runs all other test files for those that survived.
 """
@@ -43,7 +46,13 @@ SECONDS = ROOT / "runs" / "mutants.seconds.json"  # how long each test file take
 EXCEPTIONS = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text())
 CORE = ("records", "prompts", "method", "metrics", "synthesis", "oracle", "qlora")
 NOT_COPIED = {".git", ".venv", ".gpu", ".github", "runs", "html"}  # at the top of the project
-CUDA_ONLY = "cuda"  # a line with this word decides what happens on a GPU, where no test runs
+CUDA = "cuda"  # a line with this word decides what happens on a GPU; so does all of CUDA_FILE
+CUDA_FILE = "covrag_lite/engine/fast/offload.py"
+CUDA_TESTS = [
+    "test_cuda.py",
+    "test_training.py::test_on_cuda_packing_is_exact_too_and_a_graph_repeats_it",
+]
+ON_GPU = bool(os.environ.get("COVRAG_CUDA_TESTS"))  # then only CUDA_TESTS run
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 WRONG_CODE = 9  # exit status of tests that did not run the changed copy
 CHECK = "make check"  # runs after all test files of a mutant
@@ -77,21 +86,23 @@ SLOW_IMPORTS = (
 def load_pool(only: str = "") -> list[Site]:
     """Return all places that can be changed, without those of equivalent.toml.
 
-    `only` is "core", "rest" (all but the core), or the beginning of a path below covrag_lite/.
+    `only` is "core", "rest" (all but the core), "cuda" (what only a GPU runs, which the others
+    leave out), or the beginning of a path below covrag_lite/.
     """
+    wants_cuda = only == CUDA
     pool = []
     for path in sorted((ROOT / "covrag_lite").rglob("*.py")):
         file = str(path.relative_to(ROOT))
         name = str(path.relative_to(ROOT / "covrag_lite").with_suffix(""))
-        if not is_chosen(name, only) or file in EXCEPTIONS["skipped"]:
+        if not (wants_cuda or is_chosen(name, only)) or file in EXCEPTIONS["skipped"]:
             continue
         text = path.read_text()
         lines = text.splitlines()
         for site in find_sites(file, text):
             kept = []
             for mutant in site:
-                is_for_cuda = CUDA_ONLY in lines[mutant.line - 1]
-                if not is_for_cuda and not is_equivalent(mutant):
+                is_for_cuda = file == CUDA_FILE or CUDA in lines[mutant.line - 1]
+                if is_for_cuda == wants_cuda and not is_equivalent(mutant):
                     kept.append(mutant)
             if kept:
                 pool.append(kept)
@@ -185,7 +196,9 @@ def not_copied(folder: str, names: Sequence[str]) -> set[str]:
 
 def import_slow() -> None:
     """Import what all tests share, but nothing of the project."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if not ON_GPU:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # A change within a second of a compiled file's time would not be seen.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
@@ -348,6 +361,8 @@ def plan_tasks(
     Test files that were not run without a mutant since they last changed are run first, to see that
     they pass and how long they take; not if they are `checked`.
     """
+    if ON_GPU:
+        return [Task(mutant, CUDA_TESTS) for mutant in mutants]
     seconds = load_seconds()
 
     def choose(mutant: Mutant) -> list[str]:
@@ -494,7 +509,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=100, help="how many mutants are drawn")
     parser.add_argument("--seed", default=date.today().isoformat(), help="of the sample")
     parser.add_argument(
-        "--only", default="", help="core, rest, or a path such as tables or runs/manifest"
+        "--only", default="", help="core, rest, cuda, or a path such as tables or runs/manifest"
     )
     parser.add_argument("--limit", type=float, default=60, help="CPU seconds of tests per mutant")
     parser.add_argument("--suite", action="store_true", help="run all tests for survivors")

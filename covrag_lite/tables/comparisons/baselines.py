@@ -15,7 +15,6 @@ from covrag_lite.tables.comparisons.pairs import (
     OURS,
     OURS_NO_CHAIN,
     TWO_EXPANDED_READERS,
-    TWO_EXPANDED_READERS_COMBINED,
     TWO_PLAIN_READERS,
     TWO_READERS_NEXT,
     TWO_READERS_ONE_SEARCH,
@@ -99,19 +98,12 @@ def _add_expanded_readers(
     """
     seeds = [seed for seed in tables if names.EXPANSION in tables[seed]]
     for first, second in zip(seeds[::2], seeds[1::2]):
-        right = choose_higher(
+        right = choose_likelier(
             answers_of(frames[first], names.EXPANSION, "kept_likelihood"),
             answers_of(frames[second], names.EXPANSION, "kept_likelihood"),
         )
         tables[first][TWO_EXPANDED_READERS] = right
         tables[second][TWO_EXPANDED_READERS] = right
-        if all(names.EXPANSION_COMBINED in tables[seed] for seed in (first, second)):
-            best_scored = choose_higher(
-                answers_of(frames[first], names.EXPANSION_COMBINED, "weight"),
-                answers_of(frames[second], names.EXPANSION_COMBINED, "weight"),
-            )
-            tables[first][TWO_EXPANDED_READERS_COMBINED] = best_scored
-            tables[second][TWO_EXPANDED_READERS_COMBINED] = best_scored
 
 
 def _add_plain_readers(
@@ -124,20 +116,20 @@ def _add_plain_readers(
     seeds = [seed for seed in tables if names.RAG_TRAINED in tables[seed]]
     for seed, other in zip(seeds, seeds[1:] + seeds[:1]):
         if seed != other:
-            tables[seed][TWO_PLAIN_READERS] = choose_higher(
+            tables[seed][TWO_PLAIN_READERS] = choose_likelier(
                 answers_of(frames[seed], names.RAG_TRAINED, "likelihood"),
                 answers_of(frames[other], names.RAG_TRAINED, "likelihood"),
             )
 
 
-def answers_of(frame: pd.DataFrame, system: str, score: str) -> pd.DataFrame:
-    """Return a system's outcome per question and the column `score`, named "right" and "score"."""
+def answers_of(frame: pd.DataFrame, system: str, likelihood: str) -> pd.DataFrame:
+    """Return a system's outcome and likelihood per question, in columns of these names."""
     rows = frame[(frame.system == system) & frame[METRIC].notna()].set_index(KEY)
-    columns = {METRIC: "right", score: "score"}
+    columns = {METRIC: "right", likelihood: "likelihood"}
     return rows[list(columns)].rename(columns=columns).astype(float)
 
 
-def choose_higher(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
-    """Return whether the answer with the higher score is right; of ties the first one."""
+def choose_likelier(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
+    """Return whether the answer with the higher likelihood is right; of ties the first one."""
     first, second = first.align(second, join="inner", axis=0)
-    return first.right.where(~(second.score > first.score), second.right)
+    return first.right.where(~(second.likelihood > first.likelihood), second.right)

@@ -19,8 +19,6 @@ EXPANSION_IF_UNLIKELY = "queries expanded where answers are unlikely"
 # Two readers without a verifier: of two seeds' answers, the one with the higher likelihood. They
 # were computed post hoc.
 TWO_EXPANDED_READERS = "two readers, every query expanded"
-# The same four answers, chosen by the combined score, so with a verifier. Planned for seeds 8, 9.
-TWO_EXPANDED_READERS_COMBINED = "two readers, every query expanded, weighed answer"
 TWO_PLAIN_READERS = "two plain readers, one search"
 # Two readers with a verifier: a system's answer or CoV-RAG's first one, whichever has the higher
 # combined score.
@@ -61,8 +59,6 @@ CHAINS = (  # each system is compared with the next, the one expected to be wors
     # Two readers without a verifier.
     (BASELINE, TWO_EXPANDED_READERS),
     (names.EXPANSION, TWO_EXPANDED_READERS, names.EXPANSION_COMBINED),
-    (TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED),
-    (names.EXPANSION_COMBINED, TWO_EXPANDED_READERS_COMBINED),
     (BASELINE, TWO_PLAIN_READERS, OURS),
     (TWO_PLAIN_READERS, OURS_NO_CHAIN),
     # Query expansion on some questions only, and by the system's own answer.
