@@ -27,7 +27,7 @@ lint: setup-all  ## check formatting, style and types; change nothing
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-mutants: setup-all  ## change the code at random and list changes that no test notices (SAMPLE=100 SEED=date ONLY=core, or rest)
+mutants: setup-all  ## change the code at random and list changes that no test notices (SAMPLE=100 SEED=date ONLY=core, rest or cuda)
 	.venv/bin/python tests/mutants/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(ONLY),--only $(ONLY)) $(if $(SUITE),--suite) $(if $(CHECKED),--checked)
 

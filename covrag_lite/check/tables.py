@@ -15,6 +15,7 @@ from covrag_lite.runs.frame import to_frame
 from covrag_lite.runs.recorded import DataChanged, Recorded, find
 from covrag_lite.tables import (
     all_tables,
+    answer_length,
     answerable,
     backbones,
     figure4,
@@ -50,11 +51,12 @@ class Rebuilt:
 
 @dataclass
 class Together:
-    """Runs that are shown together: those of one backbone, and those on own documents."""
+    """Runs shown together: those of one backbone, on own documents, or with long answers."""
 
     seeds: dict[Path, dict[str, pd.DataFrame]] = field(default_factory=dict)
     arms: dict[Path, dict[tuple[str, str], pd.DataFrame]] = field(default_factory=dict)
     own: dict[str, tuple[str, pd.DataFrame]] = field(default_factory=dict)
+    lengths: dict[Path, dict[str, pd.DataFrame]] = field(default_factory=dict)
 
     def add(self, run: Recorded, root: Path, predictions: object) -> bool:
         """Add a run, unless its table shows it alone; return whether it was added."""
@@ -67,6 +69,8 @@ class Together:
             arms = self.arms.setdefault(folder.parent.parent, {})
             arms[folder.parent.name, seed] = to_frame(predictions)
             return True
+        if run.table == "citations" and folder.parent.name == answer_length.FOLDER:
+            self.lengths.setdefault(folder.parent, {})[folder.name] = predictions
         if own_documents.is_own(folder):  # which is also shown alone
             self.own[folder.name] = (run.config.model.model, to_frame(predictions))
         return False
@@ -82,6 +86,8 @@ class Together:
                 yield folder / "answerable" / "answerable", table
         for folder, frames in self.arms.items():  # next to the readers of the same backbone
             yield folder / "mixture", mixture.build_arms(frames, self.seeds[folder.parent])
+        for folder, counts in self.lengths.items():
+            yield folder / "answer_length", answer_length.build(counts)
         if self.own:
             readers = {
                 folder.name: frames

@@ -11,6 +11,7 @@ counts are recorded themselves, and the table is built from them.
 
 import gzip
 import io
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import pandas as pd
@@ -53,11 +54,28 @@ def count(prediction: Prediction) -> dict[str, object]:
         "system": prediction.system,
         "id": prediction.question.id,
         "right": metrics.score(prediction.answer, gold, "normalised"),
+        "right_after": count_words_until_right(prediction.answer, gold),
         "words": len(metrics.normalise(prediction.answer).split()),
         "cited": len(cited),
         "cited_supporting": len(cited & supporting),
         "supporting": len(supporting),
     }
+
+
+def count_words_until_right(answer: str, gold: Sequence[str]) -> int | None:
+    """Return how many words of an answer must be read until it is right; None if it never is.
+
+    By the paper's rule an answer is right if it contains a gold answer, so a longer one is right
+    more easily. With this number, answers can be compared after the same number of words.
+    """
+    words = metrics.normalise(answer).split()
+
+    def is_right_after(n: int) -> bool:
+        return bool(metrics.score(" ".join(words[:n]), gold, "normalised"))
+
+    if not is_right_after(len(words)):
+        return None
+    return bisect_left(range(len(words)), True, key=is_right_after)
 
 
 def record(run: Recorded, predictions: Sequence[Prediction]) -> Recorded:

@@ -89,7 +89,7 @@ def format_columns(rows: pd.DataFrame, formats: dict[str, tuple[str, str]]) -> d
 
 
 def compare_cards(speed: Path) -> pd.DataFrame:
-    """Return what cards of 12 and 24 GB hold: the longest training row and the largest batch."""
+    """Return what cards of 8, 12 and 24 GB hold: the longest training row and the largest batch."""
     rows = load_cards(speed)
     if rows.empty:
         return rows
