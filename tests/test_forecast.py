@@ -85,19 +85,17 @@ def measured(networks):
     return [row for row in rows if row["backbone"] in networks]
 
 
-def test_the_memory_of_four_trainings_was_measured(measured):
-    assert len(measured) == 4
-
-
 @pytest.mark.parametrize(
-    "column, way, activations",
-    [("row", "training", "recompute"), ("away_row", "away", "offload")],
+    "column, way, activations, n_measured",
+    [("row", "training", "recompute", 5), ("away_row", "away", "offload", 4)],
 )
 def test_memory_foreseen_without_weights_is_within_a_tenth_of_what_was_measured(
-    networks, measured, column, way, activations
+    networks, measured, column, way, activations, n_measured
 ):
     training = Training(activations=activations)
-    for row in measured:
+    rows = [row for row in measured if row[column] != "not measured"]
+    assert len(rows) == n_measured
+    for row in rows:
         shape = RowShape(row[column], 0, row[column] // forecast.TARGETS, 1024)
         foreseen = memory.training_bytes(networks[row["backbone"]], training, shape)
         assert foreseen / 1e9 == pytest.approx(row[f"{way}_peak_gb"], rel=0.1), row
