@@ -17,6 +17,7 @@ TABLES = {
     "claim": "covrag_lite.tables.comparisons.table",
     "mixture": "covrag_lite.tables.mixture",
     "citations": "covrag_lite.tables.citations",
+    "first_search": "covrag_lite.tables.first_search",
 }
 
 
