@@ -43,7 +43,7 @@ CHAINS = (  # each system is compared with the next, the one expected to be wors
     (BASELINE, names.TWO_ADAPTERS_LIKELIER),
     (BASELINE, names.TWO_ADAPTERS),
     (BASELINE, names.COV_RAG),
-    (BASELINE, names.COV_RAG_S, names.COV_RAG),
+    (BASELINE, names.COV_RAG_S, names.COV_RAG, OURS),
     (names.COV_RAG_S, names.COV_RAG_LIKELIER),
     # Verdicts without scores.
     (BASELINE, OURS_NO_CHAIN),
