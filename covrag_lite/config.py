@@ -163,9 +163,9 @@ class Retrieval:
 
 @dataclass(frozen=True)
 class Chain:
-    """The systems to run and the rules of the chain of verification (systems.py, method.py)."""
+    """The systems to run and the rules of the chain of verification (systems/, method.py)."""
 
-    # Names of the systems to run; systems.py lists all of them.
+    # Names of the systems to run; systems/__init__.py lists all of them.
     systems: tuple[str, ...] = (
         "closed-book",
         "RAG",
@@ -235,7 +235,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """The training data D1 and D2′ (sources.py, synthesis.py)."""
+    """The training data D1 and D2′ (training/sources.py, synthesis.py)."""
 
     # Adapters to train: "rag" (WebGLM's recipe), "cov" (CoV-RAG), "cov-direct" (CoV-RAG without the
     # chain of scores), "rewrite" (the rewriter of Start-Revise).
@@ -258,7 +258,7 @@ class Synthesis:
 
 @dataclass(frozen=True)
 class Judging:
-    """The judges of Table 3 and the answers that they judge (judging.py)."""
+    """The judges of Table 3 and the answers that they judge (judging/)."""
 
     # Folder under results/ with the recorded Table 2 whose answers are judged.
     predictions: str = "table2-smollm2-135m-h200"
@@ -270,7 +270,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Related:
-    """The comparison with CRAG, A²R and FaVe, and the training of their evaluators (related/)."""
+    """CRAG, A²R and FaVe, and the training of their evaluators (plugins/related/)."""
 
     # Names of the systems to compare, one row each.
     related_systems: tuple[str, ...] = ("RAG trained", "CRAG", "A²R", "FaVe", "CoV-RAG")

@@ -117,6 +117,11 @@ def write_json(path: Path, content: object) -> None:
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
+def write_gzip(path: Path, text: str) -> None:
+    """Write a gzipped text file, or replace it; the same text always gives the same file."""
+    write_bytes(path, gzip.compress(text.encode(), mtime=0))
+
+
 def read_json(path: Path) -> dict:
     """Read a JSON file."""
     try:

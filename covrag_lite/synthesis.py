@@ -63,9 +63,7 @@ def halve(questions: Sequence[Question]) -> tuple[list[Question], list[Question]
     return shuffled[:middle], shuffled[middle:]
 
 
-# What an adapter that verifies learns. "all": all answers and all verdicts. "paper" (Figure 3): the
-# answers of one half of D, and verdicts on the other half, as many samples as D has answers.
-# "paper+answers": the same verdicts, but all answers.
+# What an adapter that verifies learns; `config.Synthesis.mixture` describes each.
 MIXTURES = ("all", "paper", "paper+answers")
 
 

@@ -263,15 +263,6 @@ def test_an_unknown_public_set_is_an_error_with_the_known_ones():
         data.load_questions(Config().change(data="hub", datasets=("squad",)))
 
 
-def test_a_card_shows_duplicates_and_three_examples():
-    questions = [*ask(4), Question("x", "nq", "what is 3", ("---",))]
-    card = data.describe_questions(questions)
-    assert (card["questions"], card["duplicate questions"]) == (5, 1)
-    assert card["golds that normalise to nothing"] == 1
-    examples = {name: text for name, text in card.items() if name.startswith("example")}
-    assert examples == {f"example {i + 1}": f"What is {i}?" for i in range(3)}
-
-
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_a_training_question_that_is_held_out_is_an_error_with_both_ids(tmp_path, split):
     name = "nq" if split == "test" else "validation_nq"
@@ -368,12 +359,6 @@ def test_the_text_of_a_page(page, text):
 def test_the_answers_of_all_columns_count_once(row, answers):
     entry = hub.Entry("x", answers=("value", "aliases"))
     assert hub.find_answers(entry, row) == answers
-
-
-def test_the_card_of_a_public_set_names_its_source_and_licence():
-    card = hub.describe("nq")
-    assert card["licence"] == hub.find_entry("nq").licence
-    assert list(card) == ["id", "config", "revision", "licence", "paper_sample", "defects"]
 
 
 def test_a_set_whose_files_are_named_is_downloaded_as_these_files(monkeypatch, tmp_path):

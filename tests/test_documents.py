@@ -9,7 +9,7 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
 from covrag_lite.config import Config
-from covrag_lite.data import describe_sets, documents, load_passages, load_questions
+from covrag_lite.data import documents, load_passages, load_questions
 from covrag_lite.data.documents import (
     LINE_LENGTH,
     PASSAGE_LENGTH,
@@ -163,10 +163,6 @@ def test_several_answers_are_separated_by_bars(folder):
     first, second = load_questions(own(folder))
     assert first.answers == ("1743",)
     assert second.answers == ("Tova Rask", "Rask")
-
-
-def test_a_table_is_described_with_its_number_of_questions(folder):
-    assert describe_sets(own(folder)).loc["questions", "questions"] == 2
 
 
 LATIN = "question,answer\nWho?,Ada\nWhere?,Orléans\n".encode("latin-1")

@@ -34,10 +34,10 @@ from covrag_lite.files import (
     read_json,
     read_rows,
     replacing,
+    write_json,
     write_text,
 )
 from covrag_lite.records import Passage, Prediction, Question, Round, Sample
-from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.predictions import save_predictions
 from covrag_lite.tables.answerable import save_ids
 from covrag_lite.tables.pictures import save_picture
@@ -203,7 +203,7 @@ WRITERS = {
     "table.md": lambda path: Table("table", pd.DataFrame(), notes=[LONG], parts=PARTS).save(
         path.parent
     ),
-    "table.manifest.json": lambda path: save_manifest(path, {"notes": LONG}),
+    "table.manifest.json": lambda path: write_json(path, {"notes": LONG}),
     "table.predictions.jsonl.xz": record,
     "checkpoint.safetensors": write_checkpoint,  # its library has errors of its own
     "rag.samples.jsonl.gz": write_samples,

@@ -34,7 +34,6 @@ from covrag_lite.tables.table import Table
 
 EMBEDDED = Path("figures", "embedded")
 PICTURED = Path("results", lesson.RECORDS["table2"], "table2")  # in the picture of the method
-READERS = Path("results", "real")  # its folders are the backbones with real questions
 SEED_FOLDER = "seed-"  # how the folder of one training run begins
 
 Tables = Mapping[Path, Table]  # by their places under the root: folder and name
@@ -92,7 +91,7 @@ class Together:
             readers = {
                 folder.name: frames
                 for folder, frames in self.seeds.items()
-                if folder.parent == READERS
+                if folder.parent == backbones.REAL
             }
             yield own_documents.PLACE, own_documents.build(self.own, readers)
 

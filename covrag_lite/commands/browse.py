@@ -18,7 +18,7 @@ from covrag_lite.runs.recorded import (
     Recorded,
     choose,
     describe_run,
-    find_under,
+    find_in,
     load_or_outcomes,
 )
 
@@ -94,7 +94,7 @@ def find_run(name: str, root: Path = ROOT) -> Recorded:
 def runs_in(folder: Path) -> list[Recorded]:
     """Return the runs that lie directly in a folder, which may be outside of the clone."""
     root = ROOT if folder.is_relative_to(ROOT) else folder.parent
-    return [run for run in find_under(folder, root) if run.folder == folder]
+    return find_in(folder, root)
 
 
 def preference(run: Recorded) -> tuple[int, str]:

@@ -110,7 +110,3 @@ def save_tokenizer(model: str, out: Path) -> bool:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.save_pretrained(out)
     return bool(tokenizer.chat_template)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ from string import Template
 
 import pandas as pd
 
-from covrag_lite import metrics, prompts
+from covrag_lite import prompts
 from covrag_lite.config import ALL, ROOT, Config, resolve
 from covrag_lite.data import hub
 from covrag_lite.engine.weights import MODELS, hash_files
@@ -19,6 +19,7 @@ from covrag_lite.runs.frame import to_frame
 from covrag_lite.runs.recorded import Recorded, find, find_in, load_or_outcomes
 from covrag_lite.systems import find_system
 from covrag_lite.systems.names import RAG
+from covrag_lite.tables.intervals import share, with_interval
 from covrag_lite.tables.labels import SET_LABELS, label_of
 
 TEMPLATE = Path(__file__).with_name("model_card.md")
@@ -178,12 +179,8 @@ def describe_accuracy(adapter: Path) -> str:
 
 def accuracy_row(label: str, rows: pd.DataFrame) -> str:
     """Return one row of the table of accuracies; questions without a usable answer do not count."""
-    right = rows.normalised.dropna()
-    n_right = int(right.sum())
-    low, high = metrics.wilson(n_right, len(right))
-    share = 100 * n_right / max(1, len(right))
-    interval = f"[{100 * low:.1f}, {100 * high:.1f}]"
-    return f"| {label} | {len(right):,} | {share:.1f} {interval} |"
+    right = rows.normalised.dropna().astype(bool).tolist()
+    return f"| {label} | {len(right):,} | {with_interval('{:.1f}', *share(right))} |"
 
 
 def find_run(adapter: Path) -> Recorded | None:

@@ -5,7 +5,6 @@ A kind of data is a module with these functions of a configuration, and one entr
 sets(config, split)                the names of its sets
 questions(config, split, dataset)  the questions of a set; its train, validation and test differ
 passages(config)                   the corpus
-describe(dataset)                  optional: the source, licence and other facts of a set
 read_cited(config, dataset)        optional: the numbered rows of a set in the form of WebGLM-QA,
                                    or None
 """
@@ -15,13 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 
-import pandas as pd
-
 from covrag_lite.config import ALL, Config
 from covrag_lite.data.missing import DataMissing
 from covrag_lite.loader import need, plugins
-from covrag_lite.metrics import is_defective, normalise
-from covrag_lite.records import Passage, Question, digest
+from covrag_lite.metrics import normalise
+from covrag_lite.records import Passage, Question
 
 SPLITS = ("train", "validation", "test")
 KINDS = {
@@ -135,32 +132,3 @@ def check_disjoint(train: Sequence[Question], config: Config) -> str:
         counts.append(f"{len(questions)} for {split}")
     none_of = " and ".join(counts)
     return f"{len(train_ids)} different training questions, none of them among {none_of}"
-
-
-def describe_sets(config: Config) -> pd.DataFrame:
-    """Describe each configured set: source, size, hash, defects, and three examples."""
-    cards = {}
-    for dataset in choose_sets(config):
-        questions = load_questions(config.change(datasets=(dataset,), n_questions=0))
-        cards[dataset] = find_card(config, dataset) | describe_questions(questions)
-    return pd.DataFrame(cards)
-
-
-def find_card(config: Config, dataset: str) -> dict[str, object]:
-    """Return the known facts about a set: its source, licence and others."""
-    describe = getattr(kind_of(config), "describe", None)
-    return describe(dataset) if describe else {}
-
-
-def describe_questions(questions: Sequence[Question]) -> dict[str, object]:
-    """Return the number of questions, their hash and defects, and three examples."""
-    texts = [normalise(question.question) for question in questions]
-    card = {
-        "questions": len(questions),
-        "sha256": digest(questions),
-        "golds that normalise to nothing": sum(is_defective(q.answers) for q in questions),
-        "duplicate questions": len(texts) - len(set(texts)),
-    }
-    for number, question in enumerate(questions[:3], 1):
-        card[f"example {number}"] = question.question
-    return card

@@ -134,15 +134,6 @@ def read_cited(config: Config, dataset: str) -> Iterator[tuple[int, dict]] | Non
     return enumerate(fetch(entry)[entry.splits["train"]], 1) if entry.cited else None
 
 
-def describe(dataset: str) -> dict[str, object]:
-    """Return the known facts about a set."""
-    entry = find_entry(dataset)
-    return {
-        name: getattr(entry, name)
-        for name in ("id", "config", "revision", "licence", "paper_sample", "defects")
-    }
-
-
 def read_split(entry: Entry, split: str, dataset: str) -> list[Question]:
     """Load the questions of one split, before sampling and holding out."""
     rows = fetch(entry)[entry.splits[split]].flatten()  # a nested column becomes several, named a.b

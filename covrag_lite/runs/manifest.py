@@ -8,11 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
-from pathlib import Path
 
 from covrag_lite.config import ROOT, Config
 from covrag_lite.engine.interface import Engine
-from covrag_lite.files import write_json
 from covrag_lite.records import digest
 from covrag_lite.systems import find_system
 
@@ -138,8 +136,3 @@ def git(*words: str) -> str:
     """Run git in the clone and return its output; "" if the folder is not a repository."""
     command = ["git", "-C", str(ROOT), *words]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-
-
-def save_manifest(path: Path, content: dict) -> None:
-    """Write a manifest, or another dictionary, as JSON."""
-    write_json(path, content)

@@ -17,11 +17,11 @@ from covrag_lite.data import load_passages, load_questions
 from covrag_lite.data.missing import DataMissing
 from covrag_lite.engine.interface import Engine
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.files import read_json
+from covrag_lite.files import read_json, write_json
 from covrag_lite.records import Passage, Prediction, Question, digest
 from covrag_lite.retrieval import describe_snapshots, find_passages
 from covrag_lite.runs.compare import OTHERWISE_ALIKE, changed_parameters
-from covrag_lite.runs.manifest import ModelFacts, build_manifest, save_manifest
+from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.runs.predictions import load_predictions, save_predictions
 
 MANIFEST = ".manifest.json"  # the end of a manifest's name, after the name of the table
@@ -85,7 +85,7 @@ def save_run(
         run.manifest["snapshots"] = snapshots
     if retrievers - {"bm25"}:
         run.manifest["encoder_sha256"] = hash_encoder(settings.retrieval.encoder)
-    save_manifest(run.file("manifest.json"), run.manifest)
+    write_json(run.file("manifest.json"), run.manifest)
     return run
 
 

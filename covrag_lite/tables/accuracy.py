@@ -10,6 +10,7 @@ import pandas as pd
 
 import covrag_lite.tables.paper as paper
 from covrag_lite import metrics
+from covrag_lite.prompts import JUDGMENTS
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import all_systems, palette
 from covrag_lite.tables.accuracy_picture import build_title, by_set_or_metric, plot_accuracy
@@ -20,7 +21,6 @@ from covrag_lite.tables.paired import compare_pairs, count_changes, with_detecta
 from covrag_lite.tables.table import Table
 
 COLUMNS = ["table", "dataset", "system", "backbone", "metric", "n", "value", "low", "high", "paper"]
-JUDGMENTS = ("true", "false", "unclear")
 COMPARISON_FORMS = {  # how a comparison's facts end -> what they contain
     "points": "{difference}",
     "interval": "{95 % interval}",

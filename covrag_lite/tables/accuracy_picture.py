@@ -8,12 +8,11 @@ import covrag_lite.tables.pictures as pictures
 from covrag_lite.config import Config, Model
 from covrag_lite.runs.recorded import name_data
 from covrag_lite.systems import names, palette
-from covrag_lite.tables.labels import label_of, label_of_set
+from covrag_lite.tables.labels import SMALL_SAMPLE, label_of, label_of_set
 
 # Systems whose mean accuracy is in the title, if they were run; the first of these.
 IN_TITLE = (names.COV_RAG, names.RAG_TRAINED, names.START_REVISE_TRAINED, names.COV_RAG_S)
 MEANS_IN_TITLE = 3
-FEW_QUESTIONS = 30  # a picture with fewer per set is called a sample
 SAMPLE_TITLE = "A sample: too few questions to compare systems\n"
 
 
@@ -27,7 +26,7 @@ def build_title(table: str, config: Config, long: pd.DataFrame, result: str = ""
     if texts:
         result = f"{', '.join(texts[:MEANS_IN_TITLE])}\n"
     sizes = long[long.dataset != "average"].n
-    if sizes.min() < FEW_QUESTIONS:
+    if sizes.min() < SMALL_SAMPLE:
         result = SAMPLE_TITLE
     name = table.replace("table", "Table ")
     if table == "related":

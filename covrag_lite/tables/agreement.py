@@ -19,7 +19,6 @@ from covrag_lite.tables.intervals import with_interval
 from covrag_lite.tables.labels import label_of_judge
 
 CRITERIA = ("correctness", "truthfulness")  # those that should follow the gold answer
-CHANCE = 0.5  # the AUROC of scores that know nothing
 RIGHT_ABOVE = 0.5  # a score above this counts as "right"
 HEADING = (
     "Each judge's scores compared with the gold answers: does a score above 0.5 mean a right "

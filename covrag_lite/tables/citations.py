@@ -9,7 +9,6 @@ counts are recorded themselves, and the table is built from them.
   such a passage.
 """
 
-import gzip
 import io
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -17,9 +16,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.files import write_bytes
+from covrag_lite.files import read_packed, write_gzip, write_json
 from covrag_lite.records import CITATION, Prediction
-from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables.accuracy import in_order
 from covrag_lite.tables.facts import facts_of_rows
@@ -83,14 +81,14 @@ def record(run: Recorded, predictions: Sequence[Prediction]) -> Recorded:
     counted = Recorded(run.folder, "citations", run.manifest, run.root)
     counts = pd.DataFrame([count(prediction) for prediction in predictions])
     text = counts.to_csv(index=False, lineterminator="\n")
-    write_bytes(counted.file(COUNTS), gzip.compress(text.encode(), mtime=0))
-    save_manifest(counted.file("manifest.json"), counted.manifest)
+    write_gzip(counted.file(COUNTS), text)
+    write_json(counted.file("manifest.json"), counted.manifest)
     return counted
 
 
 def load(run: Recorded) -> pd.DataFrame:
     """Load the recorded counts, one row per answer."""
-    text = gzip.decompress(run.file(COUNTS).read_bytes()).decode()
+    text = read_packed(run.file(COUNTS))
     return pd.read_csv(io.StringIO(text), dtype={"id": str})
 
 

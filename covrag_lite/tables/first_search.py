@@ -7,7 +7,6 @@ data, and the table is built from them. results/real/plan.md says what was fixed
     python -m covrag_lite.tables.first_search <folder of a recorded run> <folder to write>
 """
 
-import gzip
 import io
 import sys
 import time
@@ -21,14 +20,15 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.data import load_passages
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.files import write_bytes
+from covrag_lite.files import read_packed, write_gzip, write_json
 from covrag_lite.records import Prediction, Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs import recorded
-from covrag_lite.runs.manifest import ModelFacts, build_manifest, save_manifest
+from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import names
 from covrag_lite.tables.comparisons.differences import detectable_difference, sign_flip_p
+from covrag_lite.tables.comparisons.pairs import ALL_SETS
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.labels import format_interval, format_p, format_points, label_of_set
 from covrag_lite.tables.table import Table
@@ -46,7 +46,6 @@ EXPANSION = "expanded query"
 REVISION = "revised question"
 # The second queries: whose they are.
 SYSTEMS = {EXPANSION: names.EXPANSION, REVISION: names.TWO_ADAPTERS_NO_CHAIN}
-ALL_SETS = "all"
 
 NOTES = (
     "Found: one of the five passages contains a gold answer in whole words. Either: the first or "
@@ -113,14 +112,14 @@ def record(run: Recorded, folder: Path) -> Recorded:
     manifest["queries"] = run.folder.relative_to(run.root).as_posix()
     searched = Recorded(folder, "first_search", manifest)
     folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(searched.file(COUNTS), gzip.compress(text.encode(), mtime=0))
-    save_manifest(searched.file("manifest.json"), manifest)
+    write_gzip(searched.file(COUNTS), text)
+    write_json(searched.file("manifest.json"), manifest)
     return searched
 
 
 def load(run: Recorded) -> pd.DataFrame:
     """Load what was found, one row per question that can be scored."""
-    text = gzip.decompress(run.file(COUNTS).read_bytes()).decode()
+    text = read_packed(run.file(COUNTS))
     counts = pd.read_csv(io.StringIO(text), dtype={"id": str})
     return counts[counts[f"{BM25} {QUESTION}"].notna()]
 

@@ -8,6 +8,7 @@ import math
 import pandas as pd
 
 from covrag_lite.systems import names
+from covrag_lite.tables.comparisons import pairs
 
 SYSTEM_LABELS = {
     names.CLOSED_BOOK: "No retrieval (untuned)",
@@ -43,13 +44,13 @@ SYSTEM_LABELS = {
     names.COV_RAG_FREE: "CoV-RAG, free decoding",
     names.NO_CHAIN_FREE: "CoV-RAG, no scores, free decoding",
     # Computed from recorded answers by `comparisons.baselines`, not run as systems of their own.
-    "queries expanded where the verifier doubts": "Query expansion where flagged",
-    "queries expanded where answers are unlikely": "Query expansion where likelihood is low",
-    "two readers, every query expanded": "Query expansion, two readers",
-    "two plain readers, one search": "Two readers, one search",
-    "two readers, one search": "Two readers, one search, score-combined",
-    "two readers, the next passages": "Two readers, next five passages, score-combined",
-    "two readers, two searches": "Two readers, two searches, score-combined",
+    pairs.EXPANSION_IF_FLAGGED: "Query expansion where flagged",
+    pairs.EXPANSION_IF_UNLIKELY: "Query expansion where likelihood is low",
+    pairs.TWO_EXPANDED_READERS: "Query expansion, two readers",
+    pairs.TWO_PLAIN_READERS: "Two readers, one search",
+    pairs.TWO_READERS_ONE_SEARCH: "Two readers, one search, score-combined",
+    pairs.TWO_READERS_NEXT: "Two readers, next five passages, score-combined",
+    pairs.TWO_READERS_TWO_SEARCHES: "Two readers, two searches, score-combined",
     # The single models and readers of `mixture`.
     "RAG trained again": "RAG (trained), repeated",
     "RAG trained on half": "RAG (trained), half of the answers",

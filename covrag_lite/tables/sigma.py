@@ -13,10 +13,10 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
+from covrag_lite.files import write_json
 from covrag_lite.method import by_fitted_thresholds, keep_likelier
 from covrag_lite.records import Prediction
 from covrag_lite.runs.frame import is_round_right, outcome_of
-from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import names
 from covrag_lite.tables.intervals import share
@@ -64,7 +64,7 @@ def fit(config: Config, predictions: Sequence[Prediction]) -> pd.DataFrame | Non
     if not cov:
         return None
     thresholds, rules = cross_validate_sigma(cov)
-    save_manifest(resolve(config.training.adapters_out) / "cov" / "sigma.json", thresholds)
+    write_json(resolve(config.training.adapters_out) / "cov" / "sigma.json", thresholds)
     return format_rules(rules)
 
 

@@ -43,10 +43,7 @@ from covrag_lite.tables.ranks import (
 )
 from covrag_lite.tables.table import Table
 
-# Recorded runs under results/: the fictional world, real questions, and a small served judge.
-RECORDED = "table3-rubric"
-REAL = "real/qwen2.5-coder-1.5b/seed-3"
-REHEARSAL = "real/qwen2.5-coder-1.5b/judge-rehearsal"
+RECORDED = "table3-rubric"  # the recorded run of the fictional world, under results/
 RUBRIC = "rubric"  # the value of the parameter `judges`
 # Shown wherever the paper's ranks are next to the rubric's.
 WARNING = "a proxy judge on other questions, not comparable with the paper's GPT-4 ranks"

@@ -16,10 +16,11 @@ from covrag_lite.engine import load_engine
 from covrag_lite.engine.journal import Journal
 from covrag_lite.engine.progress import track
 from covrag_lite.engine.task_model import TaskModel
+from covrag_lite.files import write_json
 from covrag_lite.method import Answer
 from covrag_lite.oracle import Example
 from covrag_lite.records import Prediction, Sample, Source
-from covrag_lite.runs.manifest import build_manifest, save_manifest
+from covrag_lite.runs.manifest import build_manifest
 from covrag_lite.systems import evaluate, find_system
 from covrag_lite.systems.names import COV_RAG, COV_RAG_S, RAG, RAG_TRAINED
 from covrag_lite.training.annotators import load_annotator
@@ -35,7 +36,7 @@ def train_adapter(config: Config, method: str, samples: Sequence[Sample]) -> pd.
     losses = qlora.train(model, samples, out, config.training, track)
     seconds = time.perf_counter() - start
     manifest = build_manifest(config.change(systems=()), model, seconds, samples=samples)
-    save_manifest(out / "manifest.json", manifest)
+    write_json(out / "manifest.json", manifest)
     return losses
 
 

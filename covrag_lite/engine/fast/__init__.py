@@ -7,5 +7,5 @@
 - `decode_session`, `cuda_graphs`: decoding steps that are recorded once and replayed
 - `training`, `layers`, `loss`, `offload`: training with a backward pass written by hand
 - `elementwise`: what a layer computes between its matrix products
-- `memory`, `sizes`: estimates of what fits
+- `memory`: estimates of what fits
 """

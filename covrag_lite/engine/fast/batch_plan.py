@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from covrag_lite.engine.devices import free_memory
-from covrag_lite.engine.fast.sizes import head_size
 
 # Tokens per batch. More gives hardly any speed, and a killed run loses its current batch.
 CPU_TOKENS = 8192  # a minute or two on two slow cores: the progress moves often enough
 CUDA_TOKENS = 2**19
 # The store of the decoding steps, relative to what a first batch takes: later shapes differ.
 SPARE = 1.25
+
+
+def head_size(config: PretrainedConfig) -> int:
+    """Return the width of one attention head, which not all settings name."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def count_fitting_tokens(network: PreTrainedModel, device: str) -> int:

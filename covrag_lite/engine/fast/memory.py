@@ -12,9 +12,9 @@ from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 
 from covrag_lite.config import Training
 from covrag_lite.engine.devices import free_memory
+from covrag_lite.engine.fast.batch_plan import head_size
 from covrag_lite.engine.fast.layers import MLP_PART
 from covrag_lite.engine.fast.loss import rows_at_once
-from covrag_lite.engine.fast.sizes import head_size
 from covrag_lite.engine.fast.unpacking import are_worth_unpacking, unpacked_bytes
 from covrag_lite.engine.interface import RowShape
 from covrag_lite.engine.trainee import ACTIVATIONS, KEEP, OFFLOAD, RECOMPUTE

@@ -8,7 +8,7 @@ from covrag_lite import metrics
 from covrag_lite.systems.names import COV_RAG
 from covrag_lite.tables.intervals import with_interval
 
-DECISION = 0.5  # a score of at least this says that an answer was found
+DECISION = 0.5  # a score of at least this counts as relevant, or as entailed
 # The scores that are compared, and their columns.
 COMPARED = {
     "CRAG's evaluator": "evaluator",

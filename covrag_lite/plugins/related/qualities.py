@@ -6,7 +6,13 @@ from functools import partial
 import pandas as pd
 
 from covrag_lite.method import Passages
-from covrag_lite.plugins.related.answer_quality import ASPECTS, CLAIM_RECALL, assess, claim_recall
+from covrag_lite.plugins.related.answer_quality import (
+    ASPECTS,
+    CLAIM_RECALL,
+    assess,
+    claim_recall,
+    remove_citations,
+)
 from covrag_lite.plugins.related.heads import score_entailment, score_relevance
 from covrag_lite.records import CITATION, Prediction
 from covrag_lite.systems.names import COV_RAG
@@ -46,7 +52,7 @@ def measure_qualities(
 
 def count_words(answer: str) -> int:
     """Count the words of an answer without its citations."""
-    return len(CITATION.sub(" ", answer).split())
+    return len(remove_citations(answer, " ").split())
 
 
 def as_column(quality: str) -> str:

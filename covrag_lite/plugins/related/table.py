@@ -4,7 +4,6 @@ The table is built from the frame of outcomes joined with qualities and costs. B
 that the table can be built again without a model.
 """
 
-import gzip
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from covrag_lite import metrics
-from covrag_lite.files import write_bytes, write_text
+from covrag_lite.files import write_gzip, write_json, write_text
 from covrag_lite.plugins.related.answer_quality import (
     CITATION_PRECISION,
     CITATION_RECALL,
@@ -25,7 +24,6 @@ from covrag_lite.plugins.related.names import ENTAILMENT, EVALUATOR, HEADS
 from covrag_lite.plugins.related.qualities import as_column, measure_qualities
 from covrag_lite.records import Prediction
 from covrag_lite.runs.frame import to_frame
-from covrag_lite.runs.manifest import save_manifest
 from covrag_lite.runs.recorded import Recorded, load_or_outcomes
 from covrag_lite.systems.names import COV_RAG, RAG_TRAINED
 from covrag_lite.tables import accuracy as tables
@@ -53,7 +51,7 @@ def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame
     entailment = used[ENTAILMENT]
     qualities = measure_qualities(predictions, entailment, used[EVALUATOR])
     text = qualities.to_csv(index=False, lineterminator="\n")
-    write_bytes(run.file("qualities.csv.gz"), gzip.compress(text.encode(), mtime=0))
+    write_gzip(run.file("qualities.csv.gz"), text)
     write_text(run.file("costs.csv"), costs.to_csv(index=False, lineterminator="\n"))
     validation = entailment["validation"][0]
     run.manifest["notes"] = [
@@ -63,7 +61,7 @@ def record(run: Recorded, predictions: Sequence[Prediction], costs: pd.DataFrame
         f"classes weighted equally (AUROC {validation['AUROC']:.2f})."
     ]
     run.manifest["adapters"] |= {name: head["sha256"] for name, head in used.items()}
-    save_manifest(run.file("manifest.json"), run.manifest)
+    write_json(run.file("manifest.json"), run.manifest)
 
 
 def load(run: Recorded) -> pd.DataFrame:

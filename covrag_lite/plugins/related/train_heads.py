@@ -10,19 +10,20 @@ from covrag_lite import metrics
 from covrag_lite.config import Config, resolve
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.engine.weights import hash_encoder
+from covrag_lite.files import write_json
 from covrag_lite.plugins.related.features import compute_features
+from covrag_lite.plugins.related.head_tables import DECISION
 from covrag_lite.plugins.related.heads import DESCRIPTION, score_pairs
 from covrag_lite.plugins.related.labelled_pairs import LABEL_PAIRS, Labelled
 from covrag_lite.plugins.related.names import ENTAILMENT, EVALUATOR
 from covrag_lite.plugins.related.thresholds import best_of_questions, fit_thresholds
 from covrag_lite.records import Question, digest
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs.manifest import find_commit, save_manifest
+from covrag_lite.runs.manifest import find_commit
 from covrag_lite.training.sources import load_sources
 
 WEIGHT_DECAY = 1e-3
 VALIDATION_SHARE = 5  # one validation question for this many training questions
-DECISION = 0.5  # a score of at least this counts as relevant, or as entailed
 # The simple features that a head should outperform.
 SIMPLE = {EVALUATOR: ("cosine", "words of the question"), ENTAILMENT: ("cosine", "answer")}
 
@@ -51,7 +52,7 @@ def train(config: Config, name: str) -> dict:
     head["validation"] = validate(head, validation, scores)
     folder = resolve(config.training.adapters_out) / name
     folder.mkdir(parents=True, exist_ok=True)
-    save_manifest(folder / DESCRIPTION, head)
+    write_json(folder / DESCRIPTION, head)
     return head
 
 
