@@ -107,6 +107,17 @@ def test_parameters_of_the_command_replace_those_of_the_settings(tmp_path):
     assert config.model.model == "mine"
 
 
+def test_a_parameter_that_the_stages_would_overwrite_is_an_error():
+    plan = load_plans("smollm2-135m-world", {}, seeds=(2,))[0]
+    before = plan.config.flat()
+    after = plan.training().flat().items() | plan.testing().flat().items()
+    overwritten = {name for name, value in after if value != before[name]}
+    assert overwritten == {"adapters", "adapters_out", "name", "training_seed"}
+    for name in overwritten:
+        with pytest.raises(ValueError, match=f"{name} has no effect"):
+            load_plans("smollm2-135m-world", {name: "1"})
+
+
 def test_seeds_are_a_setting(tmp_path):
     plans = load_plans("qwen2.5-coder-1.5b", {"data": str(tmp_path), "seeds": "2,3"})
     assert [plan.seed for plan in plans] == [2, 3]
@@ -126,6 +137,7 @@ def test_the_settings_for_the_world_are_the_defaults_that_notebooks_compare():
         ("smollm2-135m -p validation many", "'validation' is 'many', but must be a whole number"),
         ("smollm2-135m -p data /none", "data is '/none', but it must be .* or a folder"),
         ("smollm2-135m --seeds one", "'seeds' is 'one', but must be a list of whole numbers"),
+        ("smollm2-135m -p methods rag", "methods has no effect in a replication: .* --stages"),
     ],
 )
 def test_a_mistake_ends_the_command_before_anything_is_written(words, sentence, tmp_path):

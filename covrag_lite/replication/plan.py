@@ -24,6 +24,15 @@ SETTINGS = Path(__file__).with_name("replication.toml")
 PLAN = "plan.json"  # in the folder of a replication
 # Parameters of related.ipynb, unused by the stages.
 RELATED = [parameter.name for parameter in fields(Related)]
+# Parameters that the stages set themselves, and what to use instead.
+OF_STAGES = {
+    "adapters": "every seed uses the adapters that it has trained",
+    "adapters_out": "adapters are written to the seed's folder; set runs",
+    "datasets": "set train_sets, test_sets or claim_sets",
+    "methods": "name the adapters to train with --stages",
+    "name": "results are written to the seed's folder; set runs",
+    "training_seed": "name the seeds with --seeds",
+}
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,8 @@ def load_plans(
             settings[setting] = tuple(value)
     parameters = defaults["parameters"] | of_backbone
     for changed, value in changes.items():
+        if changed in OF_STAGES:
+            raise ValueError(f"{changed} has no effect in a replication: {OF_STAGES[changed]}")
         if changed in settings:
             settings[changed] = typed(changed, value, settings[changed])
         else:
