@@ -76,18 +76,17 @@ def search_again(queries: Queries, search: Search) -> pd.DataFrame:
 
     It is unknown (NaN) without such a query, and if no answer to the question can be scored.
     """
-    asked = []
+    searches = []
     for question, of_question in queries.items():
         for kind, query in of_question.items():
-            asked.append((question, kind, query))
-    found: dict[Question, dict[str, float]] = {question: {} for question in queries}
-    passages_of_all = search([query for _, _, query in asked])
-    for (question, kind, _), passages in zip(asked, passages_of_all):
+            searches.append((question, kind, query))
+    rows = {question: {"dataset": question.dataset, "id": question.id} for question in queries}
+    results = search([query for _, _, query in searches])
+    for (question, kind, _), passages in zip(searches, results):
         holds = metrics.holds_answer(passages, question.answers, "whole")
-        found[question][kind] = float("nan") if holds is None else float(holds)
-    index = pd.MultiIndex.from_tuples([(one.dataset, one.id) for one in found])
-    kinds = [QUESTION, *SYSTEMS]
-    return pd.DataFrame(list(found.values()), index=index.set_names(["dataset", "id"]))[kinds]
+        rows[question][kind] = float("nan") if holds is None else float(holds)
+    table = pd.DataFrame(list(rows.values())).set_index(["dataset", "id"])
+    return table[[QUESTION, *SYSTEMS]]
 
 
 def record(run: Recorded, folder: Path) -> Recorded:
