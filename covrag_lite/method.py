@@ -54,7 +54,7 @@ def cov_rag(questions: Sequence[Question], tools: "Tools") -> list[Prediction]:
         new_rounds = tools.search_and_answer(revised, [x[i] for i in flagged])
         for i, new_round in zip(flagged, new_rounds):
             rounds[i].append(new_round)
-        unverified = flagged
+        unverified = flagged  # only these have a new answer
     if tools.verifies_last:  # for our rule `keep_combined`, which needs all verdicts
         verify_last_rounds(unverified)
     # 9, 10: update ŷ = ŷ′, unless a `keep` rule of ours returns to ŷ
@@ -76,8 +76,8 @@ def by_revision(last_round: Round) -> bool:
 def by_thresholds(last_round: Round) -> bool:
     """σ with the paper's cross-validated thresholds (footnote 1), which save searches.
 
-    All thresholds must be crossed. The footnote does not say whether all or any must be; in the
-    worked example of the paper's Table 15, all are.
+    All four conditions must hold. The footnote does not say whether all or any must; in the
+    worked example of the paper's Table 15, all do.
     """
     verdict = last_round.required_verdict
     if not verdict.parsed or verdict.judgment != "false" or not verdict.revised_question:
@@ -106,8 +106,8 @@ def by_fitted_thresholds(
     It searches with the revised question if all three are below their thresholds; an unknown value
     counts as below. We use expected scores because written ones are nearly always the highest or
     the lowest value, which hardly ranks answers. By default, all thresholds are above the largest
-    possible value (1 for a score, 0 for a mean log-probability), so every revised question is
-    searched.
+    possible value (1 for a score, 0 for a mean log-probability): nothing is blocked, and every
+    revised question is searched.
     """
 
     def sigma(last_round: Round) -> bool:
@@ -179,8 +179,8 @@ def combined_score(candidate: Round) -> float | None:
 def verifier_score(verdict: Verdict) -> float | None:
     """Return how far the verifier trusts the answer: the expected correctness.
 
-    For a verdict without scores (w/o chain, Table 5), it is the probability that the revised
-    question is empty, which then means "true".
+    For a verdict without scores ("w/o chain", Table 5), it is the probability of an empty revised
+    question. There, an empty one means that the answer is true.
     """
     correctness = expected_score(verdict, "correctness")
     if correctness is not None:
@@ -213,7 +213,9 @@ def cannot_write(task: str, x: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Tools:
-    """The functions and rules that a system may use. Each function takes and returns a whole batch.
+    """The functions and rules that a system may use.
+
+    Functions take and return a whole batch; the rules σ and `keep` take the rounds of one question.
 
     As in Algorithm 1, x are questions, k the passages of each, and y the answers.
 
@@ -261,7 +263,10 @@ class Tools:
 
 
 def rag(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
-    """Retrieve and answer once (lines 1 to 3); with the CoV-RAG model this is CoV-RAG-S."""
+    """Retrieve and answer once (lines 1 to 3).
+
+    With the CoV-RAG model this is its first answer, which the paper calls CoV-RAG-S.
+    """
     return cov_rag(questions, replace(tools, max_rounds=1, verifies_last=False))
 
 

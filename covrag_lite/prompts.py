@@ -3,8 +3,8 @@
 They follow the paper's Table 7. Task markers, order of the fields, JSON keys and names of the
 scores are the paper's; the wording of the instructions is ours. A prompt has one of two layouts.
 "paper" has the paper's order. "shared" is ours: in both tasks, criteria, steps and format come
-first, then references, question and answer. All prompts then begin with the same text, which an
-engine reads once per batch.
+first, then references, question and answer. All prompts then begin with the same instructions,
+which an engine reads once per batch.
 """
 
 import json
@@ -86,15 +86,15 @@ def verdict_parts(
 
     An unfinished verdict belongs to a wrong answer for which no good revised question is known.
     With the chain, it ends after the judgment. Without the chain, it ends after the opening
-    quotation mark. The model then learns that some question follows: an empty one would mean that
-    the answer is true.
+    quotation mark: the model learns only that the question is not empty. An empty one would mean
+    that the answer is true.
     """
     schema = SCHEMA if with_chain else DIRECT
     scores = [getattr(verdict, name) for name in SCORES]
     if not unfinished:
         return fill_schema(schema, scores, verdict.judgment, verdict.revised_question)
-    # A question that is not empty gives the opening quotation mark a part of its own. The question
-    # itself is cut off below.
+    # With any question that is not empty, the opening quotation mark is a part of its own. The
+    # question itself is cut off below.
     placeholder = "?"
     parts = fill_schema(schema, scores, verdict.judgment, placeholder)
     opening_quote = parts.index(OPENING_QUOTE)
@@ -202,7 +202,7 @@ def build_references(passages: Sequence[Passage]) -> str:
 
 
 def build_answer(question: str, passages: Sequence[Passage], layout: str = "paper") -> str:
-    """Return the prompt of the question-answering task: references, then the question."""
+    """Return the prompt of the question-answering task, in one of the two layouts."""
     if layout == "shared":
         return f"{build_shared(question, passages)}{ANSWER_MARKER}Answer:"
     references = build_references(passages)
@@ -212,7 +212,7 @@ def build_answer(question: str, passages: Sequence[Passage], layout: str = "pape
 def build_verify(
     question: str, passages: Sequence[Passage], answer: str, layout: str = "paper"
 ) -> str:
-    """Return the prompt of the verification task: criteria, question, answer and references."""
+    """Return the prompt of the verification task, in one of the two layouts."""
     if layout == "shared":
         shared = build_shared(question, passages)
         return f"{shared}{VERIFY_MARKER}Answer: {answer}{SEPARATOR}Verdict:"
@@ -232,7 +232,8 @@ def build_shared(question: str, passages: Sequence[Passage]) -> str:
 
 
 # Tasks whose prompt contains only the question. Each has an instruction, and the word after which
-# the model writes. The last three help to find revised questions for the training data.
+# the model writes. The last three help to find revised questions for the training data; query
+# expansion uses two of them, too.
 QUESTION_ONLY = {
     "closed-book": ("Answer the question in a few words.", "Answer"),
     "rewrite": (  # the first step of Start-Revise (Table 4)

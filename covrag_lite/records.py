@@ -78,7 +78,7 @@ class Source:
 class Sample:
     """One training sample: a prompt, and the target that the model learns to write after it.
 
-    The target is split into parts, which are tokenised one by one, as decoding writes them.
+    The target is split into the parts in which decoding writes it; each is tokenised by itself.
     """
 
     id: str
@@ -87,7 +87,7 @@ class Sample:
     task: str
     prompt: str
     target: tuple[str, ...]
-    # Is the rest of the target unknown? Then the model does not learn to end the text there.
+    # Is the rest of the target unknown? Then the model learns no end of the text there.
     unfinished: bool = False
 
 
@@ -186,6 +186,7 @@ class Prediction:
 
     @property
     def revised(self) -> bool:
+        """Whether there was a second round, whatever caused it."""
         return len(self.rounds) > 1
 
 
