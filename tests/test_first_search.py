@@ -122,6 +122,11 @@ def test_a_gain_counts_answers_that_only_the_second_search_finds(table):
     assert shares == {"first": "25.0", "second": "50.0", "either": "75.0", "gain": "+50.0"}
 
 
+def test_a_gain_is_also_a_share_of_the_questions_that_the_first_search_missed(table):
+    row = row_of(table, "found", retriever=BM25, second_query=EXPANSION)
+    assert row["of those missed"] == "66.7"  # 20 of 30
+
+
 def test_questions_without_a_second_query_count_by_their_first_search(table):
     row = row_of(table, "found", retriever=BM25, second_query=REVISION)
     assert (row["searched again"], row["second"]) == ("10", "100.0")

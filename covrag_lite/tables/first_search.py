@@ -46,10 +46,14 @@ EXPANSION = "expanded query"
 REVISION = "revised question"
 # The second queries: whose they are.
 SYSTEMS = {EXPANSION: names.EXPANSION, REVISION: names.TWO_ADAPTERS_NO_CHAIN}
+# Columns of the first part that are facts as they are.
+GAIN_FACTS = ("first", "second", "either", "searched again", "of those missed")
 
 NOTES = (
     "Found: one of the five passages contains a gold answer in whole words. Either: the first or "
     "the second search finds one. Gain: either minus first.",
+    "Of those missed: the gain as a share of the questions for which the first search finds no "
+    "answer (post hoc).",
     "A question without a second query counts as found only if its first search finds an answer.",
     "Detectable: the minimum detectable effect at 80 % power, in points.",
 )
@@ -133,7 +137,7 @@ def build(counts: pd.DataFrame, run: Recorded) -> Table:
         "Paired differences, in points": comparisons,
         "Gain of the expanded query by question set": by_set,
     }
-    gain_forms = {name: f"{{{name}}}" for name in ("first", "second", "either", "searched again")}
+    gain_forms = {name: f"{{{name}}}" for name in GAIN_FACTS}
     gain_forms |= {"gain": "{gain}", "interval": "{95 % interval}"}
     facts = facts_of_rows(gains, "{retriever} {second query}", gain_forms)
     forms = {name: f"{{{name}}}" for name in ("p", "n", "gained", "lost", "detectable")}
@@ -166,6 +170,7 @@ def measure_gains(counts: pd.DataFrame) -> Iterator[dict[str, str]]:
             first = column(counts, retriever, QUESTION)
             second = counts[f"{retriever} {kind}"].dropna()
             value, low, high = metrics.difference_interval(gain(counts, retriever, kind))
+            of_missed = value / (1 - first.mean())
             yield {
                 "retriever": retriever,
                 "second query": kind,
@@ -176,6 +181,7 @@ def measure_gains(counts: pd.DataFrame) -> Iterator[dict[str, str]]:
                 "either": f"{100 * either(counts, retriever, kind).mean():.1f}",
                 "gain": format_points(value),
                 "95 % interval": format_interval(low, high),
+                "of those missed": f"{100 * of_missed:.1f}",
             }
 
 
