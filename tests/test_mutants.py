@@ -160,6 +160,18 @@ def test_the_check_is_run_for_modules_that_it_imports(module, reached):
     assert selection.check_reaches(f"covrag_lite/{module}.py", ROOT) == reached
 
 
+@pytest.mark.parametrize("cost, last", [(70.0, run.CHECK), (-1.0, "test_a.py")])
+def test_a_check_that_fails_without_a_mutant_judges_none(monkeypatch, cost, last):
+    monkeypatch.setattr(run, "choose_tests", lambda *asked: ["test_a.py"])
+    monkeypatch.setattr(run, "check_reaches", lambda *asked: True)
+    monkeypatch.setattr(run, "stamp", lambda name: 1.0)
+    monkeypatch.setattr(run, "load_seconds", lambda: {"test_a.py": 1.0, "#test_a.py": 1.0})
+    monkeypatch.setattr(run, "measure_tests", lambda workers, tests: dict.fromkeys(tests, cost))
+    mutant = next(chain.from_iterable(mutate.find_sites("toy.py", "a < b")))
+    (task,) = run.plan_tasks([mutant], workers=None, limit=10)
+    assert task.tests[-1] == last
+
+
 @pytest.fixture(scope="module")
 def every_mutant():
     """All mutants of the package."""
