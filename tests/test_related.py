@@ -229,6 +229,10 @@ def test_the_manifest_says_how_good_the_entailment_proxy_is(recorded):
     assert "on the encoder toy; it is right for 90.0 % of 9" in recorded.manifest["notes"][-1]
 
 
+def test_the_table_says_how_good_the_entailment_proxy_is(table, recorded):
+    assert recorded.manifest["notes"][-1] in table.notes
+
+
 def test_the_table_is_built_again_without_a_model_and_without_the_data(recorded, tmp_path):
     assert check(tmp_path).differences == []
 
