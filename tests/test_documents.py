@@ -110,6 +110,11 @@ def test_text_after_an_unclosed_drawing_is_not_read_but_text_before_it_is():
     assert html_to_text("<p>Velm<svg><text>a line") == "Velm"
 
 
+@pytest.mark.parametrize("tag", ["caption", "dd", "dt", "figcaption", "h2", "li", "p", "tr", "div"])
+def test_an_element_with_text_of_its_own_is_a_paragraph(tag):
+    assert html_to_text(f"one<{tag}>two</{tag}>three").split("\n\n") == ["one", "two", "three"]
+
+
 @pytest.mark.parametrize("name", ["page.html", "page.htm", "PAGE.HTML"])
 def test_html_files_are_documents(tmp_path, name):
     (tmp_path / name).write_text(PAGE)

@@ -475,9 +475,9 @@ def test_the_end_of_a_turn_is_taken_from_the_chat_template(tiny_folder):
     model = tiny(tiny_folder)
     tokenizer = model.backbone.vocabulary.tokenizer
     tokenizer.chat_template = (
-        "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[/]{% endfor %}"
+        "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}/{% endfor %}"
     )
-    assert tokenizer.decode([model.end_id]) == "["
+    assert tokenizer.decode([model.end_id]) == "/"
 
 
 def test_the_number_of_tokens_of_a_text_is_without_special_ones(tiny_folder):

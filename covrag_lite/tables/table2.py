@@ -120,7 +120,7 @@ def minus_in_text(cell: object) -> object:
 def rescued(predictions: Sequence[Prediction]) -> Prediction:
     """Return the first question that CoV-RAG answers rightly only after its revision, or any."""
     for prediction in predictions:
-        if prediction.system == names.COV_RAG and prediction.revised:
+        if prediction.system == names.COV_RAG:
             is_rescued = is_round_right(prediction, prediction.kept)
             if is_rescued and not is_round_right(prediction, 0):
                 return prediction
