@@ -232,5 +232,12 @@ def test_the_command_searches_the_large_test_of_a_run_and_writes_the_table(
     assert (tmp_path / "out" / "first_search.facts.json").exists()
 
 
+def test_a_folder_without_a_run_of_the_large_test_is_one_sentence(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        first_search.main([str(tmp_path), str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert "has no recorded run of the table claim" in capsys.readouterr().err
+
+
 def test_make_check_builds_this_table_from_its_record():
     assert all_tables()["first_search"] == "covrag_lite.tables.first_search"

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from covrag_lite import metrics
 from covrag_lite.systems.names import COV_RAG, RAG, RAG_TRAINED
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.intervals import share
-from covrag_lite.tables.labels import format_interval, format_p, format_points
+from covrag_lite.tables.paired import describe_pair
 from covrag_lite.tables.table import Table
 
 FOLDER = "answer-length"
@@ -106,21 +105,10 @@ def compare_readers(counts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         for words in (None, *PREFIXES):
             baseline = right_after(select(counts, before), words)
             other = right_after(select(counts, after), words)[baseline.index]
-            value, low, high = metrics.paired_interval(baseline.tolist(), other.tolist())
-            gained, lost, p = metrics.mcnemar(baseline.tolist(), other.tolist())
-            effect = metrics.detectable_effect(gained, lost, len(baseline))
-            rows.append(
-                {
-                    "pair": f"{' '.join(before)} → {' '.join(after)}",
-                    "comparison": f"{SHOWN[before]} → {SHOWN[after]}",
-                    "words read": words or ALL_WORDS,
-                    "difference": format_points(value),
-                    "95 % interval": format_interval(low, high),
-                    "gained": gained,
-                    "lost": lost,
-                    "n": f"{len(baseline):,}",
-                    "p": format_p(p),
-                    "detectable": f"{effect:.1f}",
-                }
-            )
+            names = {
+                "pair": f"{' '.join(before)} → {' '.join(after)}",
+                "comparison": f"{SHOWN[before]} → {SHOWN[after]}",
+                "words read": words or ALL_WORDS,
+            }
+            rows.append(names | describe_pair(baseline.tolist(), other.tolist()))
     return pd.DataFrame(rows)

@@ -7,8 +7,8 @@ data, and the table is built from them. results/real/plan.md says what was fixed
     python -m covrag_lite.tables.first_search <folder of a recorded run> <folder to write>
 """
 
+import argparse
 import io
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,10 +27,10 @@ from covrag_lite.runs import recorded
 from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import names
-from covrag_lite.tables.comparisons.differences import detectable_difference, sign_flip_p
 from covrag_lite.tables.comparisons.pairs import ALL_SETS
 from covrag_lite.tables.facts import facts_of_rows
-from covrag_lite.tables.labels import format_interval, format_p, format_points, label_of_set
+from covrag_lite.tables.labels import format_interval, format_points, label_of_set
+from covrag_lite.tables.paired import describe_pair
 from covrag_lite.tables.table import Table
 
 SOURCE = "claim"  # the recorded table whose queries are searched again
@@ -195,30 +195,17 @@ def compare(counts: pd.DataFrame) -> pd.DataFrame:
         first = column(counts, other, QUESTION)
         pairs[f"first search: BM25 → {other}"] = (column(counts, BM25, QUESTION), first)
         pairs[f"two BM25 searches → one {other} search"] = (two_searches, first)
-    return pd.DataFrame([compare_pair(name, *sides) for name, sides in pairs.items()])
-
-
-def compare_pair(name: str, before: np.ndarray, after: np.ndarray) -> dict[str, object]:
-    """Return one paired comparison as people read it."""
-    differences = after - before
-    value, low, high = metrics.difference_interval(differences)
-    return {
-        "comparison": name,
-        "n": f"{len(differences):,}",
-        "difference": format_points(value),
-        "95 % interval": format_interval(low, high),
-        "gained": int((differences > 0).sum()),
-        "lost": int((differences < 0).sum()),
-        "p": format_p(sign_flip_p(differences)),
-        "detectable": f"{detectable_difference(differences):.1f}",
-    }
+    rows = []
+    for name, sides in pairs.items():
+        rows.append({"comparison": name} | describe_pair(*sides))
+    return pd.DataFrame(rows)
 
 
 def compare_gains_by_set(counts: pd.DataFrame) -> Iterator[dict[str, str]]:
     """Return for each question set what BM25 and fused search find and gain."""
     groups = {ALL_SETS: counts} | dict(list(counts.groupby("dataset", sort=False)))
     for name, of_set in groups.items():
-        difference = compare_pair("", gain(of_set, BM25), gain(of_set, FUSED))
+        difference = describe_pair(gain(of_set, BM25), gain(of_set, FUSED))
         row = {"questions": label_of_set(name), "n": f"{len(of_set):,}"}
         for retriever in (BM25, FUSED):
             row[f"{retriever} first"] = f"{100 * column(of_set, retriever, QUESTION).mean():.1f}"
@@ -230,10 +217,15 @@ def compare_gains_by_set(counts: pd.DataFrame) -> Iterator[dict[str, str]]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Search the queries of a recorded run again, and write what they find."""
-    source, folder = map(Path, sys.argv[1:] if words is None else words)
-    run = next(run for run in recorded.find_in(source.resolve()) if run.table == SOURCE)
-    searched = record(run, folder)
-    print(build(load(searched), searched).save(folder))
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("source", type=Path, help="the folder of a recorded run")
+    parser.add_argument("folder", type=Path, help="the folder to write")
+    options = parser.parse_args(words)
+    runs = [run for run in recorded.find_in(options.source.resolve()) if run.table == SOURCE]
+    if not runs:
+        parser.error(f"{options.source} has no recorded run of the table {SOURCE}")
+    searched = record(runs[0], options.folder)
+    print(build(load(searched), searched).save(options.folder))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,22 @@ def compare_pairs(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def describe_pair(before: Sequence[bool], after: Sequence[bool]) -> dict[str, object]:
+    """Return the difference of two outcomes per question, with its test, as people read it."""
+    value, low, high = metrics.paired_interval(before, after)
+    gained, lost, p = metrics.mcnemar(before, after)
+    effect = metrics.detectable_effect(gained, lost, len(before))
+    return {
+        "difference": format_points(value),
+        "95 % interval": format_interval(low, high),
+        "gained": gained,
+        "lost": lost,
+        "n": f"{len(before):,}",
+        "p": format_p(p),
+        "detectable": f"{effect:.1f}",
+    }
+
+
 def with_detectable_effects(comparisons: pd.DataFrame) -> pd.DataFrame:
     """Return comparisons with the minimum detectable effect, in points, at 80 % power."""
     cells = []
