@@ -8,7 +8,6 @@ version that we pin; 0.26, which was measured, needs torch 2.11.
     python -m benchmarks.inference --parts vllm --questions 400 --out vllm.json
 """
 
-import re
 import tempfile
 from collections.abc import Sequence
 from functools import cached_property
@@ -19,32 +18,14 @@ import torch
 
 from benchmarks.other_engines import OtherEngine, write_merged
 from covrag_lite.engine.interface import Completion, Schema
-from covrag_lite.prompts import JUDGMENTS, VERDICT_ROOM
+from covrag_lite.engine.verdict_forms import regex_of
+from covrag_lite.prompts import VERDICT_ROOM
 
 if TYPE_CHECKING:
     from vllm import LLM
 
 MEMORY_SHARE = 0.5  # of the GPU: our own network is there too
-SCORE_PATTERN = r"(0\.[0-9][0-9]|1\.00)"
-LETTERS_PER_TOKEN = 8  # the most of almost all tokens; limits the length of a revised question
 MAX_CONTEXT = 8192  # tokens
-
-
-def regex_of(schema: Schema, max_revised_tokens: int) -> str:
-    """Return the schema of verdicts as a regular expression.
-
-    It cannot count the tokens of a revised question, so it counts letters.
-    """
-    max_letters = LETTERS_PER_TOKEN * max_revised_tokens
-    patterns = {
-        "score": SCORE_PATTERN,
-        "judgment": f"({'|'.join(JUDGMENTS)})",
-        "text": rf' "[^"\\\n]{{0,{max_letters}}}"',
-    }
-    expression = ""
-    for part in schema:
-        expression += re.escape(part) if isinstance(part, str) else patterns[part[0]]
-    return expression.replace("\\ ", " ")  # vLLM's parser does not accept an escaped blank
 
 
 class VllmEngine(OtherEngine):

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaincinv
-from scipy.stats import binom, binomtest, rankdata
+from scipy.stats import binom, binomtest, norm, rankdata
 
 from covrag_lite.records import CITATION, Passage
 
@@ -299,22 +299,53 @@ def auroc(scores: Sequence[float], right: Sequence[bool]) -> Estimate:
 
     Ties count half. The interval is DeLong's (1988).
     """
+    share_below, share_above = _shares_ordered(scores, right)
+    if len(share_below) == 0 or len(share_above) == 0:
+        return UNKNOWN
+    area = float(share_below.mean())
+    half_width = Z * (_variance_of_mean(share_below) + _variance_of_mean(share_above)) ** 0.5
+    return area, max(0.0, area - half_width), min(1.0, area + half_width)
+
+
+def auroc_difference(
+    first: Sequence[float], second: Sequence[float], right: Sequence[bool]
+) -> tuple[Estimate, float]:
+    """Return the AUROC of the second score minus that of the first, on the same answers, and p.
+
+    Interval and two-sided p are DeLong's (1988) for two correlated areas.
+    """
+    below_first, above_first = _shares_ordered(first, right)
+    below_second, above_second = _shares_ordered(second, right)
+    below = below_second - below_first
+    above = above_second - above_first
+    if len(below) == 0 or len(above) == 0:
+        return UNKNOWN, float("nan")
+    difference = float(below.mean())
+    error = (_variance_of_mean(below) + _variance_of_mean(above)) ** 0.5
+    p = float(2 * norm.sf(abs(difference) / error)) if error else 1.0
+    return (difference, difference - Z * error, difference + Z * error), p
+
+
+def _shares_ordered(
+    scores: Sequence[float], right: Sequence[bool]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each right answer the share of wrong ones that score below it, and for each wrong
+    answer the share of right ones that score above it.
+    """
     values = np.asarray(scores, float)
     is_right = np.asarray(right, bool)
     n_right = int(is_right.sum())
     n_wrong = int((~is_right).sum())
     if n_right == 0 or n_wrong == 0:
-        return UNKNOWN
+        return np.zeros(n_right), np.zeros(n_wrong)
     # An answer's rank among all answers minus its rank among its own kind is the number of answers
     # of the other kind below it.
     ranks = rankdata(values)
-    wrong_below = ranks[is_right] - rankdata(values[is_right])  # for each right answer
-    right_below = ranks[~is_right] - rankdata(values[~is_right])  # for each wrong answer
-    share_below = wrong_below / n_wrong
-    share_above = 1 - right_below / n_right
-    area = float(share_below.mean())
-    # A single share has no variance.
-    parts = [shares for shares in (share_below, share_above) if len(shares) > 1]
-    variance = sum(shares.var(ddof=1) / len(shares) for shares in parts)
-    half_width = 1.96 * variance**0.5
-    return area, max(0.0, area - half_width), min(1.0, area + half_width)
+    wrong_below = ranks[is_right] - rankdata(values[is_right])
+    right_below = ranks[~is_right] - rankdata(values[~is_right])
+    return wrong_below / n_wrong, 1 - right_below / n_right
+
+
+def _variance_of_mean(shares: np.ndarray) -> float:
+    """Return the variance of the mean of these shares; a single share has none."""
+    return float(shares.var(ddof=1)) / len(shares) if len(shares) > 1 else 0.0

@@ -14,10 +14,10 @@ from benchmarks import cards, folders, inference, methods, options, other_engine
 from benchmarks.rows import LATE, ChildFailed, TimedRows, load_rows
 from benchmarks.shapes import full_rows, length_mix
 from benchmarks.training import labels_of, pack_steps, samples_of
-from benchmarks.vllm_engine import regex_of
 from covrag_lite import prompts
 from covrag_lite.config import Config, Retrieval
 from covrag_lite.engine import load_engine
+from covrag_lite.engine.verdict_forms import regex_of
 from covrag_lite.qlora import Encoded
 from covrag_lite.retrieval import load_retriever
 

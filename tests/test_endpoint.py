@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 import traceback
 from itertools import pairwise
@@ -13,9 +14,11 @@ from toy_web import reply, serve
 
 from covrag_lite import config, oracle, prompts
 from covrag_lite.engine import load_engine
-from covrag_lite.engine.endpoint import Endpoint, EndpointError, json_schema
+from covrag_lite.engine.endpoint import Endpoint, EndpointError
 from covrag_lite.engine.journal import Journal
+from covrag_lite.engine.served_tokens import verdict_probabilities
 from covrag_lite.engine.task_model import TaskModel
+from covrag_lite.engine.verdict_forms import json_schema
 from covrag_lite.records import SCORES
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs.manifest import build_manifest
@@ -82,8 +85,8 @@ def server(monkeypatch):
         site.wait(0.8 if way == "slow" else server.pause)
         content = server.write(body["messages"][0]["content"])
         written = say(message(content) | {"model": body["model"]})
-        if way == "no_schema" and "response_format" in body:
-            written = say({"error": {"message": "response_format is not supported"}}, "400 Unknown")
+        if way == "no_schema" and {"response_format", "structured_outputs"} & set(body):
+            written = say({"error": {"message": "verdicts are not forced"}}, "400 Unknown")
         connection.sendall(WAYS.get(way, written))
 
     with serve({"/v1/chat/completions": answer}) as site:
@@ -354,7 +357,7 @@ def test_a_server_without_schemas_is_counted_as_a_fallback(no_schema):
 
 def test_a_field_that_was_refused_is_not_sent_again(no_schema, server):
     server.asked = []
-    verify(no_schema.with_adapter("cov"), "is it?", "and this?")
+    verify(no_schema, "is it?", "and this?")
     assert len(server.asked) == 2
     assert not [body for _, body in server.asked if "response_format" in body]
 
@@ -428,7 +431,7 @@ def test_a_score_that_is_certain_is_expected_as_written(scores):
 
 
 def test_every_score_has_an_expectation(scores):
-    assert list(scores) == list(SCORES)
+    assert list(scores) == [*SCORES, "true", "empty"]
 
 
 def test_a_score_of_one_has_no_decimals(server):
@@ -439,7 +442,41 @@ def test_a_score_of_one_has_no_decimals(server):
 
 
 def test_numbers_in_longer_tokens_have_no_expectation(server):
-    assert fill_one(server, with_probabilities(TRUE, {}, size=4)) is None
+    probabilities = fill_one(server, with_probabilities(TRUE, {}, size=4)) or {}
+    assert not set(probabilities) & set(SCORES)
+
+
+def test_the_judgment_is_as_probable_as_its_first_letters(server):
+    place = TRUE.index('"true"') + 1
+    chances = {place: {"t": 0.3, "f": 0.5, "un": 0.1, "x": 0.1}}
+    probabilities = fill_one(server, with_probabilities(TRUE, chances))
+    assert probabilities["true"] == pytest.approx(0.3 / 0.9, abs=1e-5)
+
+
+def tokens_of(*parts):
+    """Tokens as a server reports them: each a text, or a text with its alternatives."""
+    tokens = []
+    for part in parts:
+        chances = part if isinstance(part, dict) else {part: 1.0}
+        top = [SimpleNamespace(token=token, logprob=math.log(p)) for token, p in chances.items()]
+        tokens.append(SimpleNamespace(token=top[0].token, logprob=top[0].logprob, top_logprobs=top))
+    return tokens
+
+
+@pytest.mark.parametrize(
+    "tokens, empty",
+    [
+        (('{ "', '4":', {' ""': 0.6, ' "': 0.2, " Who": 0.2}, " }"), 0.75),
+        (('{ "', '4":', {' "': 0.6, ' ""': 0.2, ' "W': 0.2}, "Who", '"'), 0.2),
+        (('{"4":', " ", {'""': 0.6, '"': 0.4}, "}"), 0.6),  # another spacing
+        (('{"4":', {' "': 1.0}, {'"': 0.9, "Who": 0.1}, "}"), 0.9),  # one mark after the other
+        (('{"4": "', "Who", '"'), None),  # no token begins at the mark
+        (('{ "1":', " 0.95"), None),
+    ],
+)
+def test_an_empty_revised_question_is_as_probable_as_its_marks(tokens, empty):
+    probabilities = verdict_probabilities(tokens_of(*tokens))
+    assert probabilities.get("empty") == (empty and pytest.approx(empty, abs=1e-5))
 
 
 # Adapters.
@@ -472,6 +509,22 @@ def test_an_adapter_that_the_server_ignores_is_an_error(served, server):
     server.script = ["base"]
     with pytest.raises(EndpointError, match="'rag' was requested, but 'toy' replied"):
         ask(served.with_adapter("rag"), "who?")
+
+
+def test_a_served_adapter_writes_verdicts_spaced_as_it_learnt_them(served, server):
+    served.with_adapter("cov").fill(["is it?"], prompts.SCHEMA, 32)
+    (_, body) = server.asked[-1]
+    assert "response_format" not in body
+    assert re.fullmatch(body["structured_outputs"]["regex"], TRUE)
+
+
+def test_a_server_that_refuses_expressions_lets_an_adapter_write_freely(served, server):
+    server.script = ["no_schema"]
+    with pytest.warns(UserWarning, match="verdicts are not forced"):
+        served.with_adapter("cov").fill(["is it?"], prompts.SCHEMA, 32)
+    (_, body) = server.asked[-1]
+    assert "structured_outputs" not in body
+    assert "logprobs" in body
 
 
 def test_a_served_adapter_has_its_own_fingerprint(served):

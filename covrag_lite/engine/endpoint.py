@@ -10,21 +10,19 @@ import copy
 import json
 import math
 import os
-import re
 import threading
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import openai
-from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
+from openai.types.chat import ChatCompletion
 
 from covrag_lite.config import Model
 from covrag_lite.engine.interface import Completion, Schema, report_fallback
 from covrag_lite.engine.journal import key_of
-from covrag_lite.engine.slots import DIGITS, Slot, probabilities_of
-from covrag_lite.prompts import JUDGMENTS, fill_schema
-from covrag_lite.records import SCORES
+from covrag_lite.engine.served_tokens import Tokens, mean_likelihood, verdict_probabilities
+from covrag_lite.engine.verdict_forms import json_schema, regex_of
 
 PREFIX = "endpoint:"
 REQUESTS = 12  # at the same time
@@ -36,15 +34,23 @@ TIMEOUT = 900.0
 # A verdict without its revised question takes about 100 tokens; some servers indent their JSON.
 VERDICT_TOKENS = 200
 TOP = 20  # tokens per position whose probabilities are requested: the most that servers report
-# Fields that a server may refuse -> what happens then, and its effect.
+NOT_FORCED = ("verdicts are not forced", "those that do not parse are counted")
+# Fields that a server may refuse -> what happens then, and its effect. A verdict's form is in
+# `response_format`, or for an adapter in `extra_body`.
 REFUSABLE = {
     "logprobs": ("probabilities are not reported", "likelihoods and expected scores are not known"),
-    "response_format": ("verdicts are not forced", "those that do not parse are counted"),
+    "response_format": NOT_FORCED,
+    "extra_body": NOT_FORCED,
 }
 # The fields that are left out, attempt by attempt.
-DROPPED = ((), ("logprobs",), ("response_format",), tuple(REFUSABLE))
-SCORE = re.compile(r'"(\w+)":\s*([01])\.(\d)(\d?)')  # its name, and its digits
-Tokens = Sequence[ChatCompletionTokenLogprob]
+DROPPED = (
+    (),
+    ("logprobs",),
+    ("response_format",),
+    ("extra_body",),
+    ("logprobs", "response_format"),
+    ("logprobs", "extra_body"),
+)
 
 
 class EndpointError(RuntimeError):
@@ -115,17 +121,26 @@ class Endpoint:
     def fill(
         self, prompts: Sequence[str], schema: Schema | None, max_tokens: int
     ) -> list[Completion]:
-        """Write verdicts as JSON in the schema if the server can force it, or else freely."""
+        """Write verdicts as JSON in the schema if the server can force it, or else freely.
+
+        Our adapters learnt verdicts with fixed blanks. Without them they judge differently, and a
+        JSON schema says nothing about blanks. So an adapter gets a regular expression, in the field
+        that vLLM has for it; a server that ignores this field lets the adapter write freely.
+        """
         options: dict[str, object] = {"max_tokens": VERDICT_TOKENS + max_tokens}
         if schema is not None:
-            form = {"name": "verdict", "strict": True, "schema": json_schema(schema)}
-            options["response_format"] = {"type": "json_schema", "json_schema": form}
+            if self.adapter:
+                expression = regex_of(schema, max_tokens)
+                options["extra_body"] = {"structured_outputs": {"regex": expression}}
+            else:
+                form = {"name": "verdict", "strict": True, "schema": json_schema(schema)}
+                options["response_format"] = {"type": "json_schema", "json_schema": form}
             options["logprobs"] = True
             options["top_logprobs"] = TOP
         completions = []
         for prompt in prompts:
             text, tokens = self._ask(prompt, **options)
-            completions.append(Completion(text, expected_scores(tokens) or None))
+            completions.append(Completion(text, verdict_probabilities(tokens) or None))
         return completions
 
     def count_tokens(
@@ -225,75 +240,3 @@ class Endpoint:
 def without(options: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
     """Return the options without these and without those that belong to them."""
     return {key: value for key, value in options.items() if key.removeprefix("top_") not in names}
-
-
-def mean_likelihood(tokens: Tokens) -> dict[str, float] | None:
-    """Return the mean log-probability of these tokens; None if the server reports none."""
-    if not tokens:
-        return None
-    # The mean does not include the token that ends the text.
-    mean = sum(token.logprob for token in tokens) / len(tokens)
-    return {"likelihood": round(mean, 5)}
-
-
-def expected_scores(tokens: Tokens) -> dict[str, float]:
-    """Return the expectation of each score, if the model writes numbers digit by digit."""
-    text = "".join(token.token for token in tokens)
-    chances_at = chances_by_position(tokens)
-    slots = []
-    probabilities = []
-    for score in SCORE.finditer(text):
-        name, integer, *decimals = score.groups()
-        score_slots = [Slot(name, "", DIGITS[:2])]
-        if integer != "1":  # the decimals of a 1 are zeros
-            n_decimals = len("".join(decimals))
-            score_slots += [Slot(name, "", DIGITS, digit) for digit in range(1, 1 + n_decimals)]
-        score_chances = []
-        for slot in score_slots:
-            chances = chances_at.get(score.start(slot.digit + 2), {})
-            score_chances.append([chances.get(choice, 0.0) for choice in slot.choices])
-        if all(sum(chances) for chances in score_chances):
-            slots += score_slots
-            probabilities += [normalise(chances) for chances in score_chances]
-    return probabilities_of(slots, probabilities)
-
-
-def chances_by_position(tokens: Tokens) -> dict[int, dict[str, float]]:
-    """Return the probabilities of single-character tokens, by their position in the text."""
-    chances_at = {}
-    position = 0
-    for token in tokens:
-        if len(token.token) == 1:
-            chances_at[position] = {
-                other.token: math.exp(other.logprob) for other in token.top_logprobs
-            }
-        position += len(token.token)
-    return chances_at
-
-
-def normalise(chances: Sequence[float]) -> list[float]:
-    """Return these probabilities relative to their sum."""
-    total = sum(chances)
-    return [chance / total for chance in chances]
-
-
-def json_schema(schema: Schema) -> dict:
-    """Return the JSON schema of a verdict, derived from an example so that they cannot differ."""
-    example = fill_schema(schema, [0.5] * len(SCORES), JUDGMENTS[0], "")
-    return schema_of(json.loads("".join(example)))
-
-
-def schema_of(value: dict | float | str) -> dict:
-    """Return the JSON schema of a part of a verdict."""
-    if isinstance(value, dict):
-        return {
-            "type": "object",
-            "properties": {key: schema_of(part) for key, part in value.items()},
-            "required": list(value),
-            "additionalProperties": False,
-        }
-    if isinstance(value, float):
-        return {"type": "number", "minimum": 0, "maximum": 1}
-    if value in JUDGMENTS:
-        return {"type": "string", "enum": list(JUDGMENTS)}
-    return {"type": "string"}

@@ -1,6 +1,7 @@
 """The names of all systems, as recorded files and parameters contain them.
 
-Do not change a name: recorded runs refer to it. `tables/labels.py` has the names that people read.
+Do not change a name: recorded runs refer to it. `tables/labels.py` has the names that people read:
+"w/o chain" is "no scores" there, and a "weighed answer" is "score-combined".
 """
 
 CLOSED_BOOK = "closed-book"

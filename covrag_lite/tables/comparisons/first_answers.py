@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from covrag_lite import metrics
 from covrag_lite.systems import names
 from covrag_lite.tables.comparisons.pairs import ALL_SETS
-from covrag_lite.tables.labels import label_of_set
+from covrag_lite.tables.labels import format_p, label_of_set
 from covrag_lite.tables.verifier import format_area
 
 # The verifier score from which on answers are trusted: the best one on validation questions.
@@ -32,6 +33,42 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
         for dataset, part in sets.items():
             about |= {"set": label_of_set(dataset), "seed": seed, "n": len(part)}
             yield about | _areas(part) | _shares(part)
+
+
+WITH_SCORES = "verifier with scores"
+WITHOUT_SCORES = "verifier without scores"
+LIKELIHOOD = "the answer's likelihood"
+# Verifiers that judge the answers of RAG (trained), and so the same answers.
+JUDGES = {WITH_SCORES: names.TWO_ADAPTERS, WITHOUT_SCORES: names.TWO_ADAPTERS_NO_CHAIN}
+
+
+def judge_difference_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
+    """Compare the AUROC of both verifiers, and of each with the likelihood, on the same answers."""
+    rows_of = dict(first_answers(frame))
+    judged = {}
+    for judge, system in JUDGES.items():
+        if system in rows_of:
+            judged[judge] = rows_of[system].set_index(["dataset", "id"])
+    pairs = [(LIKELIHOOD, judge) for judge in judged]
+    if len(judged) == len(JUDGES):
+        pairs.append((WITH_SCORES, WITHOUT_SCORES))
+    for before, after in pairs:
+        rows = judged[after]
+        scores = rows.likelihood.astype(float)
+        if before in judged:
+            scores = judged[before].verifier_score.reindex(rows.index)
+        rows = rows[scores.notna()]
+        difference, p = metrics.auroc_difference(
+            scores[scores.notna()], rows.verifier_score, rows.first_whole.astype(bool)
+        )
+        yield {
+            "AUROC of": f"{before} → {after}",
+            "seed": seed,
+            "n": len(rows),
+            "difference": "{:+.3f}".format(difference[0]),
+            "95 % interval": "[{:+.3f}, {:+.3f}]".format(*difference[1:]),
+            "p": format_p(p),
+        }
 
 
 def _areas(rows: pd.DataFrame) -> dict[str, str]:

@@ -19,7 +19,11 @@ from covrag_lite.tables.comparisons.differences import (
     facts_by_seed,
     format_comparisons,
 )
-from covrag_lite.tables.comparisons.first_answers import judge_rows, search_rows
+from covrag_lite.tables.comparisons.first_answers import (
+    judge_difference_rows,
+    judge_rows,
+    search_rows,
+)
 from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC
 from covrag_lite.tables.comparisons.picture import plot
 from covrag_lite.tables.labels import with_labels
@@ -48,15 +52,18 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     last_seed = rows.groupby(["from", "to"]).seed.transform("last")
     by_set = rows[(rows.set != ALL_SETS) & (rows.seed == last_seed)]
     judged = rows_of_seeds(judge_rows, frames)
+    compared = rows_of_seeds(judge_difference_rows, frames)
     searched = rows_of_seeds(search_rows, frames)
     parts = {
         "Paired differences over all questions, in points": format_labelled(overall),
         "The same by set": format_labelled(by_set),
         "How well the verifier judges first answers": judged,
+        "Differences between these AUROCs, on the same answers (post hoc)": compared,
         "The second search, with the paper's rule that the last answer counts": searched,
     }
     facts = facts_overall(overall) | facts_by_set(by_set)
     facts |= facts_by_seed("judge of", judged) | facts_by_seed("search of", searched)
+    facts |= facts_by_seed("AUROC", compared)
     files = {"json": to_json(overall)}
     plots = {"png": partial(plot, rows)}
     return Table("claim", rows, parts, [NOTE], facts, plots, files, digits=4)
