@@ -8,8 +8,10 @@ server runs in a process of its own, whose CPU time is counted too.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import psutil
 import torch
@@ -22,6 +24,7 @@ from covrag_lite.engine.interface import Completion, Schema
 from covrag_lite.engine.weights import find_model
 
 PATIENCE = 1800  # seconds until a reply: a busy machine writes slowly
+SLOTS = 8  # texts that the server writes at the same time
 
 
 class LlamaCppEngine(OtherEngine):
@@ -34,7 +37,7 @@ class LlamaCppEngine(OtherEngine):
         if self.adapter:
             raise ValueError("llama.cpp's server has only the base model; use --adapters none")
         name = model.settings.model
-        self.server = LlamaServer(find_model(name), threads=torch.get_num_threads())
+        self.server = LlamaServer(find_model(name), torch.get_num_threads(), SLOTS)
         self.server.start()
         os.environ["OPENAI_BASE_URL"] = f"{self.server.url}/v1"
         os.environ.setdefault("OPENAI_API_KEY", "any")
@@ -44,14 +47,23 @@ class LlamaCppEngine(OtherEngine):
     def complete(
         self, prompts: Sequence[str], max_tokens: int, sample: int | None = None
     ) -> list[Completion]:
-        """Write greedy texts."""
-        return self.endpoint.complete(prompts, max_tokens, sample)
+        """Write greedy texts, several at the same time."""
+        write = partial(self.endpoint.complete, max_tokens=max_tokens, sample=sample)
+        return self._write_at_once(write, prompts)
 
     def fill(
         self, prompts: Sequence[str], schema: Schema | None, max_tokens: int
     ) -> list[Completion]:
-        """Write verdicts that follow the schema."""
-        return self.endpoint.fill(prompts, schema, max_tokens)
+        """Write verdicts that follow the schema, several at the same time."""
+        write = partial(self.endpoint.fill, schema=schema, max_tokens=max_tokens)
+        return self._write_at_once(write, prompts)
+
+    def _write_at_once(
+        self, write: Callable[[Sequence[str]], list[Completion]], prompts: Sequence[str]
+    ) -> list[Completion]:
+        """Send one request per prompt, as many at the same time as the server has slots."""
+        with ThreadPoolExecutor(SLOTS) as pool:
+            return [completion for [completion] in pool.map(write, ([p] for p in prompts))]
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of this process and of the server so far."""

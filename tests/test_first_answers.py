@@ -1,12 +1,19 @@
 """How well verdicts judge first answers, and what the second search gives."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from comparison_frames import make_frame
 
+from covrag_lite import metrics
 from covrag_lite.config import ROOT
 from covrag_lite.systems import names
-from covrag_lite.tables.comparisons.first_answers import TRUSTED_FROM, judge_rows, search_rows
+from covrag_lite.tables.comparisons.first_answers import (
+    TRUSTED_FROM,
+    judge_difference_rows,
+    judge_rows,
+    search_rows,
+)
 
 
 @pytest.fixture
@@ -147,3 +154,80 @@ def test_what_the_second_search_finds_is_a_share_of_all_questions(search_row):
 def test_a_question_that_cannot_be_scored_is_left_out(answers):
     answers["first_whole"] = [True, None, False, False, False]
     assert judge(answers)["n"] == 4
+
+
+# Two AUROCs on the same answers.
+
+
+@pytest.fixture(scope="module")
+def two_scores():
+    """A score, a better one that shares much of its noise, and which answers are right."""
+    rng = np.random.default_rng(1)
+    right = rng.random(600) < 0.3
+    noise = rng.normal(size=600)
+    return right + noise, 1.4 * right + noise + 0.3 * rng.normal(size=600), right
+
+
+def test_the_difference_of_two_areas_is_that_of_their_estimates(two_scores):
+    first, second, right = two_scores
+    (difference, _, _), _ = metrics.auroc_difference(first, second, right)
+    areas = [metrics.auroc(scores, right)[0] for scores in (first, second)]
+    assert difference == pytest.approx(areas[1] - areas[0])
+
+
+def test_the_interval_of_the_difference_agrees_with_resampling(two_scores):
+    first, second, right = two_scores
+    (_, low, high), _ = metrics.auroc_difference(first, second, right)
+    rng = np.random.default_rng(2)
+    resampled = []
+    for _ in range(400):
+        rows = rng.integers(0, len(right), len(right))
+        drawn = (first[rows], second[rows], right[rows])
+        resampled.append(metrics.auroc_difference(*drawn)[0][0])
+    assert (high - low) / 3.92 == pytest.approx(np.std(resampled), rel=0.15)
+
+
+def test_scores_that_share_their_noise_are_told_apart_better_than_their_intervals_suggest(
+    two_scores,
+):
+    first, second, right = two_scores
+    assert metrics.auroc(first, right)[2] > metrics.auroc(second, right)[1]  # they overlap
+    assert metrics.auroc_difference(first, second, right)[1] < 0.001
+
+
+def test_a_score_does_not_differ_from_itself(two_scores):
+    first, _, right = two_scores
+    assert metrics.auroc_difference(first, first, right) == ((0, 0, 0), 1)
+
+
+def test_without_a_wrong_answer_the_difference_is_unknown():
+    estimate, p = metrics.auroc_difference([1, 2], [2, 1], [True, True])
+    assert np.isnan([*estimate, p]).all()
+
+
+@pytest.fixture
+def both_judges():
+    """Two verifiers of the same four answers: the one without scores ranks them better."""
+    systems = (names.TWO_ADAPTERS, names.TWO_ADAPTERS_NO_CHAIN)
+    frame = make_frame(dict.fromkeys(systems, [1, 1, 0, 0]), ["nq"] * 4)
+    with_scores = [0.9, 0.1, 0.5, 0.2]  # two of four pairs in order
+    return frame.assign(verifier_score=[*with_scores, 0.9, 0.8, 0.2, 0.1], likelihood=-1.0)
+
+
+def test_verifiers_are_compared_with_the_likelihood_and_with_each_other(both_judges):
+    rows = pd.DataFrame(judge_difference_rows(both_judges, "5"))
+    found = dict(zip(rows["AUROC of"], rows.difference))
+    assert found == {
+        "the answer's likelihood → verifier with scores": "+0.000",
+        "the answer's likelihood → verifier without scores": "+0.500",
+        "verifier with scores → verifier without scores": "+0.500",
+    }
+
+
+def test_one_verifier_is_compared_with_the_likelihood_only(both_judges):
+    alone = both_judges[both_judges.system == names.TWO_ADAPTERS]
+    assert len(list(judge_difference_rows(alone, "1"))) == 1
+
+
+def test_judges_of_answers_that_are_all_right_are_not_compared(both_judges):
+    assert not list(judge_difference_rows(both_judges.assign(first_whole=True), "1"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
 from covrag_lite import metrics
@@ -61,11 +62,13 @@ def judge_difference_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
         difference, p = metrics.auroc_difference(
             scores[scores.notna()], rows.verifier_score, rows.first_whole.astype(bool)
         )
+        if np.isnan(p):  # all answers are right, or all wrong
+            continue
         yield {
             "AUROC of": f"{before} → {after}",
             "seed": seed,
             "n": len(rows),
-            "difference": "{:+.3f}".format(difference[0]),
+            "difference": f"{difference[0]:+.3f}",
             "95 % interval": "[{:+.3f}, {:+.3f}]".format(*difference[1:]),
             "p": format_p(p),
         }
