@@ -53,7 +53,7 @@ Choices = Mapping[int, Mapping[str, float]]  # position in the text -> token -> 
 
 
 def choices_by_position(tokens: Tokens, written_length: int = 0) -> Choices:
-    """Return the likeliest tokens at each position of the text where a token begins.
+    """Return the most probable tokens at each position of the text where a token begins.
 
     With `written_length`, only where the written token has that many letters.
     """

@@ -1,7 +1,6 @@
-"""The schema of verdicts in the two forms that servers understand: JSON schema and regular
-expression.
+"""The schema of verdicts in the forms that servers understand.
 
-The JSON schema says what a verdict contains. The expression also says how it is spaced, so a model
+These are a JSON schema and a regular expression. The JSON schema says what a verdict contains. The expression also says how it is spaced, so a model
 that was trained on verdicts writes them as it learnt them.
 """
 
