@@ -1,7 +1,8 @@
 """The schema of verdicts in the forms that servers understand.
 
-These are a JSON schema and a regular expression. The JSON schema says what a verdict contains. The expression also says how it is spaced, so a model
-that was trained on verdicts writes them as it learnt them.
+These are a JSON schema and a regular expression. The JSON schema says what a verdict contains. The
+expression also says how it is spaced, so a model that was trained on verdicts writes them as it
+learnt them.
 """
 
 import json
