@@ -18,6 +18,7 @@ TABLES = {
     "mixture": "covrag_lite.tables.mixture",
     "citations": "covrag_lite.tables.citations",
     "first_search": "covrag_lite.tables.first_search",
+    "two_hop": "covrag_lite.tables.two_hop",
 }
 
 
