@@ -225,7 +225,7 @@ def test_the_auroc_is_the_share_of_pairs_in_order():
 def test_delongs_interval_of_a_small_example():
     # Right: 4, 2; wrong: 3, 1. Shares below: 1, 0.5; above: 0.5, 1. Variance of both: 0.125.
     area, low, high = metrics.auroc([4, 2, 3, 1], [True, True, False, False])
-    half = 1.96 * (0.125 / 2 + 0.125 / 2) ** 0.5
+    half = metrics.Z * (0.125 / 2 + 0.125 / 2) ** 0.5
     assert (area, low, high) == pytest.approx((0.75, 0.75 - half, 1.0))
 
 
