@@ -123,9 +123,10 @@ class Endpoint:
     ) -> list[Completion]:
         """Write verdicts as JSON in the schema if the server can force it, or else freely.
 
-        Our adapters learnt verdicts with fixed blanks. Without them they judge differently, and a
-        JSON schema says nothing about blanks. So an adapter gets a regular expression, in the field
-        that vLLM has for it; a server that ignores this field lets the adapter write freely.
+        Our adapters learnt verdicts with fixed blanks, and a JSON schema says nothing about blanks.
+        With other blanks, served adapters were seen to judge differently. So an adapter gets a
+        regular expression, in the field that vLLM has for it; a server that ignores this field lets
+        the adapter write freely.
         """
         options: dict[str, object] = {"max_tokens": VERDICT_TOKENS + max_tokens}
         if schema is not None:
