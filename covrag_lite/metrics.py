@@ -130,9 +130,25 @@ def mcnemar(a: Sequence[bool], b: Sequence[bool]) -> tuple[int, int, float]:
     """Return how many questions only b has right, how many only a, and the exact two-sided p."""
     gained = sum(b_right and not a_right for a_right, b_right in zip(a, b, strict=True))
     lost = sum(a_right and not b_right for a_right, b_right in zip(a, b, strict=True))
+    return gained, lost, mcnemar_p(gained, lost)
+
+
+def mcnemar_p(gained: int, lost: int) -> float:
+    """Return the exact two-sided p of McNemar's test."""
     differing = gained + lost
-    p = float(binomtest(gained, differing).pvalue) if differing else 1.0
-    return gained, lost, p
+    return float(binomtest(gained, differing).pvalue) if differing else 1.0
+
+
+def adjust_p(p_values: Sequence[float]) -> list[float]:
+    """Return p values corrected for several comparisons by Holm's method, in the same order."""
+    by_size = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted = [1.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(by_size):
+        remaining = len(p_values) - rank
+        largest = max(largest, min(1.0, remaining * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 def detectable_effect(

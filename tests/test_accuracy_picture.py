@@ -157,7 +157,7 @@ def test_a_title_counts_the_questions_of_a_set():
 
 
 def test_a_picture_of_related_methods_has_no_number_of_a_table():
-    assert "\nCoV-RAG and related methods: " in title_of(VALUES, table="related")
+    assert "\nRelated methods: " in title_of(VALUES, table="related")
 
 
 def test_only_another_layout_of_prompts_is_in_the_title():

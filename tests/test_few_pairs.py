@@ -72,3 +72,11 @@ def test_a_mean_of_seeds_with_few_differing_questions_has_no_interval():
 
 def test_the_difference_of_no_questions_is_unknown():
     assert np.isnan(metrics.difference_interval([])).all()
+
+
+def test_holms_method_multiplies_the_smallest_p_most_and_keeps_the_order():
+    assert metrics.adjust_p([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+
+
+def test_a_corrected_p_is_at_most_one():
+    assert metrics.adjust_p([0.6, 0.9]) == [1.0, 1.0]

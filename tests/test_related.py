@@ -282,7 +282,7 @@ def test_a_question_whose_gold_answer_normalises_to_nothing_is_left_out(table):
 
 @pytest.mark.parametrize(
     "fact, value",
-    [("CRAG citation recall", "100.0"), ("CoV-RAG searches", "1.25"), ("FaVe tokens", "1926")],
+    [("CRAG citation recall", "100.0"), ("CoV-RAG searches", "1.25"), ("FaVe tokens", "1,926")],
 )
 def test_prose_may_use_the_qualities_and_costs(table, fact, value):
     assert table.facts[fact] == value
@@ -298,7 +298,13 @@ def test_a_table_without_cov_rag_has_no_scores_of_passages(
     few = config.change(systems=(RAG_TRAINED, UOQ))
     run = record(few, questions, passages, tmp_path / "few", resources.model)
     table = related.build(related.load(run), run)
-    assert table.part("Was an answer found?").empty
+    assert not [part for part in table.parts if part.startswith("Was an answer found?")]
+
+
+def test_p_values_against_rag_trained_are_corrected_for_their_number(table):
+    corrected = [name for name in table.facts if name.endswith("p corrected")]
+    others = [name for name in EVERY if name != RAG_TRAINED]
+    assert sorted(corrected) == sorted(f"RAG trained → {name} p corrected" for name in others)
 
 
 # Questions are not recorded.

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from covrag_lite.data.missing import DataMissing
 from covrag_lite.records import Passage, Question
+from covrag_lite.runs import recorded
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import names
 from covrag_lite.tables import all_tables, two_hop
@@ -116,3 +118,16 @@ def test_each_set_has_its_own_rows(table):
 
 def test_the_table_is_built_by_make_check():
     assert all_tables()["two_hop"] == two_hop.__name__
+
+
+def test_missing_data_is_one_sentence(tmp_path, monkeypatch, capsys):
+    def find_nothing(*arguments):
+        raise DataMissing("no passages")
+
+    run = Recorded(tmp_path, "claim", {})
+    monkeypatch.setattr(recorded, "find_in", lambda folder: [run])
+    monkeypatch.setattr(two_hop, "record", find_nothing)
+    with pytest.raises(SystemExit) as ended:
+        two_hop.main([str(tmp_path), str(tmp_path / "data"), str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("error: no passages\n")

@@ -171,7 +171,7 @@ def facts_of_accuracy(
     frame: pd.DataFrame, long: pd.DataFrame, comparisons: pd.DataFrame
 ) -> dict[str, str]:
     """Return accuracies by set and on average, gold passages found, and comparisons as facts."""
-    forms = {"": "{value:.1f}", "interval": "[{low:.0f}–{high:.0f}]", "n": "{n}"}
+    forms = {"": "{value:.1f}", "interval": "[{low:.0f}–{high:.0f}]", "n": "{n:,}"}
     facts = facts_of_rows(long[long.metric == "normalised"], "{system} {dataset}", forms)
     for system, gold in frame.dropna(subset="gold_last").groupby("system").gold_last:
         facts[f"{system} gold"] = f"{100 * gold.mean():.1f}"

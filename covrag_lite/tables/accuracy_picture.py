@@ -13,6 +13,7 @@ from covrag_lite.tables.labels import SMALL_SAMPLE, label_of, label_of_set
 # Systems whose mean accuracy is in the title, if they were run; the first of these.
 IN_TITLE = (names.COV_RAG, names.RAG_TRAINED, names.START_REVISE_TRAINED, names.COV_RAG_S)
 MEANS_IN_TITLE = 3
+MANY_GROUPS = 7  # of bars; the labels of more only fit if they are smaller
 SAMPLE_TITLE = "A sample: too few questions to compare systems\n"
 
 
@@ -30,7 +31,7 @@ def build_title(table: str, config: Config, long: pd.DataFrame, result: str = ""
         result = SAMPLE_TITLE
     name = table.replace("table", "Table ")
     if table == "related":
-        name = "CoV-RAG and related methods"
+        name = "Related methods"
     layout = "" if config.model.layout == Model().layout else f", {config.model.layout} layout,"
     n = f"{sizes.min()} each" if sizes.nunique() == 1 else f"{sizes.min()} to {sizes.max()}"
     return f"{result}{name}: {config.model.short}{layout} on {name_data(config)}, n = {n}"
@@ -57,6 +58,8 @@ def plot_accuracy(
         axes.plot([], [], ms=7, label=pictures.THE_PAPER, **pictures.DIAMOND)
     label = f"accuracy, {metric} (%)" if metric else "share (%)"
     axes.set(xlabel="", ylabel=label, ylim=(0, 100))
+    if rows.dataset.nunique() > MANY_GROUPS:
+        axes.tick_params(axis="x", labelsize=11)
     axes.set_title(title, pad=14, size=15)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return pictures.save_picture(figure, path)

@@ -8,7 +8,6 @@ data, and the table is built from them. results/real/plan.md says what was fixed
 """
 
 import argparse
-import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,21 +19,23 @@ import pandas as pd
 from covrag_lite import metrics
 from covrag_lite.data import load_passages
 from covrag_lite.engine.weights import hash_encoder
-from covrag_lite.files import read_packed, write_gzip, write_json
 from covrag_lite.records import Prediction, Question, Search
 from covrag_lite.retrieval import load_retriever
 from covrag_lite.runs import recorded
-from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import names
 from covrag_lite.tables.comparisons.pairs import ALL_SETS
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.labels import format_interval, format_points, label_of_set
 from covrag_lite.tables.paired import describe_pair
+from covrag_lite.tables.search_again import (
+    describe_search,
+    facts_of_comparisons,
+    load_counts,
+    run_command,
+    save_counts,
+)
 from covrag_lite.tables.table import Table
-
-SOURCE = "claim"  # the recorded table whose queries are searched again
-COUNTS = "found.csv.gz"  # the end of the file with one row per question
 
 BM25 = "bm25"
 DENSE = "dense"
@@ -107,23 +108,18 @@ def record(run: Recorded, folder: Path) -> Recorded:
     table.columns = [f"{retriever} {kind}" for retriever, kind in table.columns]
     text = table.to_csv(float_format="%.0f", lineterminator="\n")
 
-    # The model wrote the queries; here it is not loaded.
-    model = ModelFacts(run.manifest["model_sha256"], run.manifest["weights"], {})
+    seconds = time.monotonic() - start
     data = {"questions": list(queries), "passages": passages}
-    manifest = build_manifest(run.config, model, time.monotonic() - start, **data)
-    manifest["encoder_sha256"] = hash_encoder(run.config.retrieval.encoder)
-    manifest["queries"] = run.folder.relative_to(run.root).as_posix()
+    manifest = describe_search(run, run.config, seconds, **data)
     searched = Recorded(folder, "first_search", manifest)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_gzip(searched.file(COUNTS), text)
-    write_json(searched.file("manifest.json"), manifest)
+    encoder = {"encoder_sha256": hash_encoder(run.config.retrieval.encoder)}
+    save_counts(searched, run, text, encoder)
     return searched
 
 
 def load(run: Recorded) -> pd.DataFrame:
     """Load what was found, one row per question that can be scored."""
-    text = read_packed(run.file(COUNTS))
-    counts = pd.read_csv(io.StringIO(text), dtype={"id": str})
+    counts = load_counts(run)
     return counts[counts[f"{BM25} {QUESTION}"].notna()]
 
 
@@ -140,9 +136,7 @@ def build(counts: pd.DataFrame, run: Recorded) -> Table:
     gain_forms = {name: f"{{{name}}}" for name in GAIN_FACTS}
     gain_forms |= {"gain": "{gain}", "interval": "{95 % interval}"}
     facts = facts_of_rows(gains, "{retriever} {second query}", gain_forms)
-    forms = {name: f"{{{name}}}" for name in ("p", "n", "gained", "lost", "detectable")}
-    forms |= {"": "{difference}", "interval": "{95 % interval}"}
-    facts |= facts_of_rows(comparisons, "{comparison}", forms)
+    facts |= facts_of_comparisons(comparisons)
     facts |= facts_of_rows(by_set, "{questions}")
     return Table("first_search", gains, parts, NOTES, facts)
 
@@ -221,10 +215,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("source", type=Path, help="the folder of a recorded run")
     parser.add_argument("folder", type=Path, help="the folder to write")
     options = parser.parse_args(words)
-    runs = [run for run in recorded.find_in(options.source.resolve()) if run.table == SOURCE]
-    if not runs:
-        parser.error(f"{options.source} has no recorded run of the table {SOURCE}")
-    searched = record(runs[0], options.folder)
+    searched = run_command(parser, options.source, lambda run: record(run, options.folder))
     print(build(load(searched), searched).save(options.folder))
 
 

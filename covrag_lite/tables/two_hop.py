@@ -9,7 +9,6 @@ is answered. results/real/plan.md says what was fixed before the run.
 """
 
 import argparse
-import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +18,9 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.files import read_packed, read_rows, write_gzip, write_json
+from covrag_lite.files import read_rows
 from covrag_lite.records import Passage, Question, Search
 from covrag_lite.retrieval import load_retriever
-from covrag_lite.runs import recorded
-from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.runs.redaction import core, restore
 from covrag_lite.systems import names
@@ -31,11 +28,16 @@ from covrag_lite.tables.comparisons.pairs import ALL_SETS
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.labels import label_of_set
 from covrag_lite.tables.paired import describe_pair
+from covrag_lite.tables.search_again import (
+    describe_search,
+    facts_of_comparisons,
+    load_counts,
+    run_command,
+    save_counts,
+)
 from covrag_lite.tables.table import Table
 
-SOURCE = "claim"  # the recorded table whose expanded queries are searched again
 SETS = ("y_2wiki", "y_musique")  # the two-hop sets of that run
-COUNTS = "found.csv.gz"  # the end of the file with one row per question
 N_TITLES = 3  # number of first passages whose titles are tried
 
 QUESTION = "question"
@@ -135,22 +137,17 @@ def record(run: Recorded, data: str, folder: Path) -> Recorded:
     table = search_all(questions, expanded, passages, search)
     text = table.astype({kind: int for kind in QUERIES}).to_csv(index=False, lineterminator="\n")
 
-    # The model wrote the expanded queries; here it is not loaded.
-    model = ModelFacts(run.manifest["model_sha256"], run.manifest["weights"], {})
+    seconds = time.monotonic() - start
     of_data = {"questions": questions, "passages": passages}
     config = config.change(data=Path(data).name)  # the name only, not the path
-    manifest = build_manifest(config, model, time.monotonic() - start, **of_data)
-    manifest["queries"] = run.folder.relative_to(run.root).as_posix()
-    searched = Recorded(folder, "two_hop", manifest)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_gzip(searched.file(COUNTS), text)
-    write_json(searched.file("manifest.json"), manifest)
+    searched = Recorded(folder, "two_hop", describe_search(run, config, seconds, **of_data))
+    save_counts(searched, run, text)
     return searched
 
 
 def load(run: Recorded) -> pd.DataFrame:
     """Load what was found, one row per question."""
-    return pd.read_csv(io.StringIO(read_packed(run.file(COUNTS))), dtype={"id": str})
+    return load_counts(run)
 
 
 def build(counts: pd.DataFrame, run: Recorded) -> Table:
@@ -170,9 +167,7 @@ def build(counts: pd.DataFrame, run: Recorded) -> Table:
             "n": "{n}",
         },
     )
-    forms = {name: f"{{{name}}}" for name in ("p", "n", "gained", "lost", "detectable")}
-    forms |= {"": "{difference}", "interval": "{95 % interval}"}
-    facts |= facts_of_rows(comparisons, "{comparison}", forms)
+    facts |= facts_of_comparisons(comparisons)
     return Table("two_hop", shares, parts, NOTES, facts)
 
 
@@ -210,10 +205,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("data", help=f"a folder with a corpus and {', '.join(SETS)}")
     parser.add_argument("folder", type=Path, help="the folder to write")
     options = parser.parse_args(words)
-    runs = [run for run in recorded.find_in(options.source.resolve()) if run.table == SOURCE]
-    if not runs:
-        parser.error(f"{options.source} has no recorded run of the table {SOURCE}")
-    searched = record(runs[0], options.data, options.folder)
+    searched = run_command(
+        parser, options.source, lambda run: record(run, options.data, options.folder)
+    )
     print(build(load(searched), searched).save(options.folder))
 
 

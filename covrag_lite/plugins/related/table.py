@@ -29,7 +29,7 @@ from covrag_lite.systems.names import COV_RAG, RAG_TRAINED
 from covrag_lite.tables import accuracy as tables
 from covrag_lite.tables.accuracy_picture import build_title, plot_accuracy
 from covrag_lite.tables.facts import facts_of_rows
-from covrag_lite.tables.labels import SMALL_SAMPLE, with_labels
+from covrag_lite.tables.labels import SMALL_SAMPLE, format_p, with_labels
 from covrag_lite.tables.paired import compare_pairs
 from covrag_lite.tables.table import Table
 
@@ -84,12 +84,14 @@ def build(frame: pd.DataFrame, run: Recorded) -> Table:
         "Costs per question": with_labels(cost_table(frame)),
         "Accuracy in % by set, normalised [95 % interval]": with_labels(by_set),
         "Each system against CoV-RAG and RAG (trained)": with_labels(comparison),
-        "Was an answer found? Two scores of the same passages": evaluator_table(scores),
     }
+    if not scores.empty:
+        parts["Was an answer found? Two scores of the same passages"] = evaluator_table(scores)
     title = build_title("related", run.config, long).replace(": ", ":\n")  # too long for one line
     plot = partial(plot_accuracy, long, title)
     facts = tables.facts_of_accuracy(frame, long, comparison)
     facts |= facts_of_related(frame, long, scores)
+    facts |= facts_of_corrected(comparison)
     recorded_notes = [note for note in run.manifest["notes"] if note.startswith(RECORDED_NOTES)]
     notes = [*tables.notes(frame), *recorded_notes]
     return Table("related", long, parts, notes, facts, {"png": plot})
@@ -100,6 +102,19 @@ def pairs_of(systems: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [(name, COV_RAG) for name in systems if name != COV_RAG]
     others = [name for name in systems if name not in (RAG_TRAINED, COV_RAG)]
     return pairs + [(RAG_TRAINED, name) for name in others]
+
+
+def facts_of_corrected(comparison: pd.DataFrame) -> dict[str, str]:
+    """Facts: p of each system against RAG (trained), by Holm's method for all of these."""
+    is_counted = comparison.metric == "normalised"
+    is_with_reader = comparison.comparison.str.startswith(f"{RAG_TRAINED} → ")
+    rows = comparison[is_counted & is_with_reader]
+    p_values = [metrics.mcnemar_p(row.gained, row.lost) for row in rows.itertuples()]
+    corrected = metrics.adjust_p(p_values)
+    return {
+        f"{name} p corrected": format_p(p)
+        for name, p in zip(rows.comparison, corrected, strict=True)
+    }
 
 
 def long_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -161,6 +176,6 @@ def facts_of_related(
     for system, row in frame.groupby("system", sort=False).first().iterrows():
         tokens = row["cost: tokens read"] + row["cost: tokens written"]
         facts[f"{system} searches"] = f"{row['cost: searches']:.3g}"
-        facts[f"{system} tokens"] = f"{tokens:.0f}"
+        facts[f"{system} tokens"] = f"{tokens:,.0f}"
     area = {"": "{AUROC:.2f} [{low:.2f}, {high:.2f}]"}
     return facts | facts_of_rows(scores, "{score} AUROC", area)
