@@ -425,12 +425,7 @@ def make_d2(
     which it answers the other half. `write` is the base model, which helps to write revised
     questions. At most `verify_share` times as many examples are chosen as D has questions.
     """
-    # One group of examples for each seed model and source.
-    groups = []
-    for half_learnt, answer in seed_readers:
-        for source in sources:
-            other_half = halve(source.questions)[1 - half_learnt]
-            groups.append((source, make_examples(source, other_half, answer, k)))
+    groups = answer_other_halves(sources, seed_readers, k)
 
     # The questions of each group whose search failed, and their revised questions that work.
     failures_of_groups = []
@@ -458,6 +453,21 @@ def make_d2(
     n_failed = sum(len(failures) for failures in failures_of_groups)
     n_revised = sum(len(revisions) for revisions in revisions_of_groups)
     return D2(annotated, chosen, n_failed, n_revised, forms)
+
+
+def answer_other_halves(
+    sources: Sequence[Source], seed_readers: Iterable[tuple[int, Answer]], k: int
+) -> list[tuple[Source, list[Example]]]:
+    """Return one group of examples for each seed model and source.
+
+    No seed model is in memory afterwards, when the base model is loaded.
+    """
+    groups = []
+    for half_learnt, answer in seed_readers:
+        for source in sources:
+            other_half = halve(source.questions)[1 - half_learnt]
+            groups.append((source, make_examples(source, other_half, answer, k)))
+    return groups
 
 
 def explain_empty(annotated: Sequence[Example]) -> str:

@@ -7,6 +7,7 @@ from test_method import BIRTHPLACE, FALSE, TRUE, WRITER, Script
 
 from covrag_lite.config import Config
 from covrag_lite.method import keep_combined
+from covrag_lite.systems import blocks
 from covrag_lite.systems.blocks import N_BLOCKS, read_blocks, search_all_blocks
 
 
@@ -75,3 +76,7 @@ def test_the_deeper_search_returns_all_passages_after_the_first_k(script):
 
     tools = search_all_blocks(script.tools(), Config().change(k=5), deeper, None)
     assert tools.search_deeper(["who?"]) == [numbers[5 : 5 * N_BLOCKS]]
+
+
+def test_without_passages_there_is_one_empty_block():
+    assert blocks.split([], []) == [[]]

@@ -47,6 +47,12 @@ def test_the_shuffled_control_has_two_rounds_whatever_the_run_says(
     assert [len(prediction.rounds) for prediction in predictions] == [1, 2, 2]
 
 
+def test_a_single_revised_question_has_no_other_to_exchange_it_with(questions, passages):
+    script = Script(passages, {WRITER: TRUE, BIRTHPLACE: FALSE})
+    predictions = shuffled(questions[:2], script.tools())
+    assert [len(prediction.rounds) for prediction in predictions] == [1, 1]
+
+
 # The next passages.
 
 

@@ -493,6 +493,11 @@ def test_a_served_adapter_is_requested_by_its_name(served, server):
     assert server.asked[0][1]["model"] == "rag"
 
 
+def test_no_adapter_is_the_base_even_of_a_view_with_one(served, server):
+    ask(served.with_adapter("rag").with_adapter(""), "who?")
+    assert server.asked[0][1]["model"] == "toy"
+
+
 def test_the_base_of_served_adapters_is_requested_by_its_own_name(served, server):
     served.with_adapter("rag")
     ask(served, "who?")

@@ -20,6 +20,7 @@ from test_imports import closure
 
 from covrag_lite import config, engine, prompts
 from covrag_lite.engine import load_engine, network, slots, weights
+from covrag_lite.engine.backbone import Backbone
 from covrag_lite.engine.fast import forced, varlen_prefill
 from covrag_lite.engine.fast.forced import VerdictWriter
 from covrag_lite.engine.interface import Completion
@@ -99,6 +100,13 @@ def test_both_engines_count_the_same_tokens(pair):
     fast, plain = pair
     counts = fast.count_tokens(LIKE_PROMPTS, LIKE_PROMPTS)
     assert counts == plain.count_tokens(LIKE_PROMPTS, LIKE_PROMPTS)
+
+
+@pytest.mark.parametrize("way", ["", "plain:"])
+def test_counting_tokens_needs_no_network(way, tiny_folder, monkeypatch):
+    engine = tiny(f"{way}{tiny_folder}", quantize="none")
+    monkeypatch.setattr(Backbone, "network", property(lambda backbone: pytest.fail("loaded")))
+    assert engine.count_tokens(["who wrote it?"], [""])[0][0] > 0
 
 
 def test_both_engines_have_journal_keys_of_their_own(pair):

@@ -93,7 +93,7 @@ CAUSES = {
 def test_a_wrong_answer_has_one_cause(frame, cause):
     found_first, found_last, revised = CAUSES[cause]
     rows = frame[frame.system == "CoV-RAG"].assign(normalised=False, revised=revised)
-    limits = bounds(rows.assign(found_first=found_first, found_last=found_last))
+    limits = bounds(rows.assign(found_first=found_first, found_kept=found_last))
     assert {name: limits[f"{name} share"] for name in CAUSES} == dict.fromkeys(CAUSES, 0) | {
         cause: 100
     }

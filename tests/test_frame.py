@@ -57,9 +57,13 @@ def test_a_system_that_does_not_verify_has_no_verifier_score(frame):
     assert rows_of(frame, "RAG trained").verifier_score.isna().all()
 
 
-@pytest.mark.parametrize("column", ["normalised", "gold_last"])
-def test_the_last_answer_is_the_one_that_is_kept(frame, column):
+@pytest.mark.parametrize("column", ["normalised", "gold_kept"])
+def test_the_returned_answer_is_the_one_that_is_kept(frame, column):
     assert rows_of(frame, "CoV-RAG, likelier answer").loc["q4", column]
+
+
+def test_the_passages_of_the_last_search_count_even_if_an_earlier_answer_is_kept(frame):
+    assert not rows_of(frame, "CoV-RAG, likelier answer").loc["q4", "gold_last"]
 
 
 def test_a_complete_frame_passes(frame):

@@ -157,3 +157,14 @@ def test_an_arm_is_compared_with_the_reader_of_its_own_seed():
     outcomes[mixture.RECORDED] = {"1": series(a=0, b=0)}
     rows = pd.DataFrame(list(mixture.compare_all(outcomes))).set_index(["from", "to", "seed"])
     assert rows.loc[(mixture.AGAIN, "paper, first answer", "1")].difference == 0
+
+
+def test_two_systems_are_compared_on_the_questions_that_both_answered():
+    rows = []
+    for system, ids in ((names.RAG, ("q1", "q2", "q3")), (names.RAG_TRAINED, ("q1",))):
+        for identity in ids:
+            scores = {"raw": False, "normalised": False, "whole": False}
+            rows.append({"system": system, "id": identity} | scores)
+    table = compare_pairs(pd.DataFrame(rows))
+    assert table.n.tolist() == [1, 1, 1]
+    assert table.gained.tolist() == [0, 0, 0]

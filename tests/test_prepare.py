@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections import Counter
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import bitsandbytes.nn
@@ -11,6 +12,7 @@ import torch
 from bitsandbytes.nn import Linear4bit
 from conftest import add_adapter, build_network
 from conftest import load_tiny as tiny
+from transformers import GPT2Config
 
 from covrag_lite.engine.batch import write_in_halves
 from covrag_lite.engine.fast import batch_plan, memory, prefill
@@ -266,7 +268,21 @@ def test_every_halving_is_counted(error):
     write, _ = upper_or_fail(error, most=2)
     used = Counter()
     write_in_halves(write, list("abcde"), used)
-    assert used == {"fallback: batches are halved": 2}
+    assert used == Counter({"fallback: batches are halved": 2})
+
+
+@pytest.mark.filterwarnings("ignore:batches are halved")
+@OUT_OF_MEMORY
+def test_a_halved_batch_counts_every_prompt_once(error):
+    write, _ = upper_or_fail(error, most=2)
+    used = Counter(prompt_tokens=7)
+
+    def encode_and_write(prompts):
+        used["prompt_tokens"] += len(prompts)
+        return write(prompts)
+
+    write_in_halves(encode_and_write, list("abcde"), used)
+    assert used["prompt_tokens"] == 7 + 5
 
 
 @OUT_OF_MEMORY
@@ -305,6 +321,13 @@ def test_a_batch_gets_half_of_the_gpus_memory(network, monkeypatch):
     # Two layers' keys and values, and one layer's tensors, in fp32.
     per_token = (2 * 2 * 2 * 16 + 3 * 128 + 8 * 64) * 4
     assert fitting(network, 3000 * per_token, monkeypatch) == 1024
+
+
+def test_other_architectures_name_their_sizes_otherwise(monkeypatch):
+    config = GPT2Config(n_embd=64, n_layer=2, n_head=4)
+    other = SimpleNamespace(config=config, dtype=torch.float32)
+    per_token = (2 * 2 * 64 + 3 * 4 * 64 + 8 * 64) * 4
+    assert fitting(other, 3000 * per_token, monkeypatch) == 1024
 
 
 def test_a_batch_on_a_gpu_has_a_largest_size(network, monkeypatch):

@@ -63,6 +63,7 @@ def test_the_judgment_follows_the_best_score(predictions):
         ([0.1, 0.8], CORRECT),
         ([0.1, 0.2], AMBIGUOUS),
         ([0.1, 0.19], INCORRECT),
+        ([], INCORRECT),  # a web search may find nothing
     ],
 )
 def test_a_score_that_equals_a_threshold_reaches_it(scores, action):

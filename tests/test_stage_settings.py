@@ -14,7 +14,7 @@ from covrag_lite.replication import stages
 from covrag_lite.replication.plan import load_plans
 from covrag_lite.systems import evaluate
 from covrag_lite.systems.names import COV_RAG, COV_RAG_FREE, NO_CHAIN
-from covrag_lite.training import sources
+from covrag_lite.training import recipe, sources
 from covrag_lite.training.sample_files import save_samples
 
 # Files of questions, with the number of questions in each.
@@ -207,6 +207,17 @@ def cited(plans, monkeypatch):
 
 def test_so_many_cited_questions_are_learnt(cited):
     assert ids(cited.questions) == ["webglm-1", "webglm-2"]
+
+
+def test_a_cited_question_that_comes_twice_keeps_its_first_references(plans):
+    rows = [
+        {"question": "where?", "references": [place], "answer": place}
+        for place in ("here", "there")
+    ]
+    config = plans[0].config.change(k=1)
+    source = sources._build_cited(config, "webglm", enumerate(rows, 1))
+    assert ids(source.questions) == ["webglm-1"]
+    assert [passage.text for passage in source.search(["where?"])[0]] == ["here"]
 
 
 def test_a_cited_question_reads_its_own_references(cited):
@@ -413,3 +424,18 @@ def test_the_claims_of_all_seeds_are_pooled(plans, monkeypatch):
     monkeypatch.setattr(stages, "build_seeds", build_seeds)
     stages.pool_seeds(plans[0].folder)
     assert pooled == {"1": ("seed-1", "claim"), "2": ("seed-2", "claim")}
+
+
+def test_a_resumed_training_counts_the_seconds_of_earlier_sessions(plans, monkeypatch, tmp_path):
+    manifests = []
+    losses = pd.DataFrame({"loss": [1.0, 0.5], "seconds": [3000.0, 20.0]})
+    monkeypatch.setattr(recipe, "load_engine", lambda model: None)
+    monkeypatch.setattr(recipe.qlora, "train", lambda *arguments: losses)
+    monkeypatch.setattr(
+        recipe,
+        "build_manifest",
+        lambda config, model, seconds, **data: manifests.append(seconds) or {},
+    )
+    monkeypatch.setattr(recipe, "write_json", lambda path, manifest: None)
+    recipe.train_adapter(plans[0].config.change(adapters_out=str(tmp_path)), "rag", [])
+    assert manifests == [3020.0]

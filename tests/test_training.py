@@ -14,6 +14,7 @@ import torch
 from conftest import build_network, load_tiny
 from peft import PeftModel
 from safetensors.torch import load_file
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from covrag_lite import config, qlora
 from covrag_lite.engine import devices, load_engine, lora, loss_scale
@@ -473,6 +474,11 @@ def test_other_activations_and_sliding_windows_are_no_layers_of_ours(family, cha
     assert has_known_layers(network)
     for name, value in changes.items():
         setattr(network.config, name, value)
+    assert not has_known_layers(network)
+
+
+def test_a_network_without_a_list_of_layers_is_of_no_known_kind():
+    network = GPT2LMHeadModel(GPT2Config(n_embd=64, n_layer=1, n_head=4, vocab_size=32))
     assert not has_known_layers(network)
 
 

@@ -88,10 +88,7 @@ class Backbone:
 
         `tokenised` contains the tokens of prompts that need not be tokenised again.
         """
-        ids_of = dict(tokenised or {})
-        new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in ids_of]
-        ids_of.update(zip(new, self.vocabulary.tokenise(new)))
-        ids = [list(ids_of[prompt]) for prompt in prompts]
+        ids = self.tokenise(prompts, tokenised)
         length = max(map(len, ids)) + room
         limit = self.network.current.config.max_position_embeddings
         if length > limit:
@@ -101,6 +98,15 @@ class Backbone:
             )
         return ids
 
+    def tokenise(
+        self, prompts: Sequence[str], tokenised: Mapping[str, Sequence[int]] | None = None
+    ) -> list[list[int]]:
+        """Tokenise the prompts; this needs no network."""
+        ids_of = dict(tokenised or {})
+        new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in ids_of]
+        ids_of.update(zip(new, self.vocabulary.tokenise(new)))
+        return [list(ids_of[prompt]) for prompt in prompts]
+
     def count_tokens(
         self,
         prompts: Sequence[str],
@@ -108,6 +114,6 @@ class Backbone:
         tokenised: Mapping[str, Sequence[int]] | None = None,
     ) -> list[tuple[int, int]]:
         """Return the tokens read and written for each text."""
-        read = map(len, self.encode(prompts, 0, tokenised))
+        read = map(len, self.tokenise(prompts, tokenised))
         written = self.vocabulary.count(texts)
         return list(zip(read, written))

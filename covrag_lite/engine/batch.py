@@ -39,6 +39,7 @@ def check_numbers(completions: Sequence[Completion]) -> None:
 
 def write_in_halves(write: WriteBatch, prompts: Sequence[str], used: Counter) -> list:
     """Apply `write` to a batch, in halves if the whole does not fit into memory."""
+    n_read = used["prompt_tokens"]
     try:
         return write(prompts)
     except RuntimeError as error:  # torch.OutOfMemoryError is one
@@ -52,6 +53,7 @@ def write_in_halves(write: WriteBatch, prompts: Sequence[str], used: Counter) ->
     # Outside `except`, where the tensors of the failed attempt are freed.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    used["prompt_tokens"] = n_read  # the halves count their own
     report_fallback(used, "batches are halved", "they do not fit into memory")
     half = len(prompts) // 2
     first = write_in_halves(write, prompts[:half], used)

@@ -94,10 +94,9 @@ class Endpoint:
 
     def with_adapter(self, name: str) -> "Endpoint":
         """Return a view that uses the server's adapter of that name, if adapters are served."""
-        if not name or self.settings.adapters != "served":
-            return self
         view = copy.copy(self)
-        view.adapter = Path(name)
+        is_served = name and self.settings.adapters == "served"
+        view.adapter = Path(name) if is_served else None
         return view
 
     def batches(self, prompts: Sequence[str], room: int) -> list[list[str]]:

@@ -43,12 +43,17 @@ def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
 
 
 def _to_row(prediction: Prediction) -> dict:
-    """Return the row of one prediction: of its first answer and of the one that is returned."""
+    """Return the row of one prediction: of its first answer and of the one that is returned.
+
+    Columns that end in "_last" are about the passages of the last search. The returned answer may
+    be that of an earlier one; columns that end in "_kept" are about its passages.
+    """
     question = prediction.question
     first = prediction.rounds[0]
-    last = prediction.final
-    before = outcome_of(prediction)
-    after = outcome_of(prediction, prediction.kept) if prediction.revised else before
+    kept = prediction.final
+    of_first = outcome_of(prediction)
+    of_kept = outcome_of(prediction, prediction.kept)
+    of_last = outcome_of(prediction, len(prediction.rounds) - 1)
     row = {
         "system": prediction.system,
         "backbone": prediction.backbone,
@@ -58,20 +63,20 @@ def _to_row(prediction: Prediction) -> dict:
         "failure": question.failure,
     }
     for metric in metrics.METRICS:
-        row[metric] = getattr(after, metric)
-    row["first_normalised"] = before.normalised
-    row["first_whole"] = before.whole
+        row[metric] = getattr(of_kept, metric)
+    row["first_normalised"] = of_first.normalised
+    row["first_whole"] = of_first.whole
     for name in RETRIEVAL:
-        row[f"{name}_first"] = getattr(before, name)
-    for name in RETRIEVAL:
-        row[f"{name}_last"] = getattr(after, name)
+        row[f"{name}_first"] = getattr(of_first, name)
+        row[f"{name}_last"] = getattr(of_last, name)
+        row[f"{name}_kept"] = getattr(of_kept, name)
     row |= _describe_verdicts(prediction)
     row["likelihood"] = first.likelihood
-    row["kept_likelihood"] = last.likelihood
+    row["kept_likelihood"] = kept.likelihood
     row["first_weight"] = combined_score(first)
-    row["weight"] = combined_score(last)
+    row["weight"] = combined_score(kept)
     row["revised"] = prediction.revised
-    row["searched"] = bool(last.query or last.passages)
+    row["searched"] = bool(kept.query or kept.passages)
     return row
 
 

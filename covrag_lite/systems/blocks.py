@@ -51,7 +51,7 @@ def read_blocks(questions: Sequence[Question], tools: Tools) -> list[Prediction]
 
 def split(first: Passages, others: Passages) -> list[Passages]:
     """Return the first block, and the other passages in blocks of the same size."""
-    size = len(first)
+    size = max(len(first), 1)  # a web search may find nothing
     return [first, *(others[start : start + size] for start in range(0, len(others), size))]
 
 

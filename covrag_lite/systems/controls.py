@@ -28,14 +28,16 @@ def verify_only(questions: Sequence[Question], tools: Tools) -> list[Prediction]
 def shuffled(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """CoV-RAG in which each second search uses the revised question of another question.
 
-    The same questions are searched again as in CoV-RAG; only their revised questions are exchanged.
+    The questions with a revised question are searched again, as in CoV-RAG with the default rule;
+    only their revised questions are exchanged. A single one is not searched again.
     """
 
     def verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:
         verdicts = list(tools.verify(x, k, y))
         places = [i for i, verdict in enumerate(verdicts) if verdict.revised_question]
         revised = [verdicts[i].revised_question for i in places]
-        for place, other in zip(places, rotate(revised)):
+        others = rotate(revised) if len(revised) > 1 else [""] * len(revised)
+        for place, other in zip(places, others):
             verdicts[place] = replace(verdicts[place], revised_question=other)
         return verdicts
 
@@ -45,7 +47,8 @@ def shuffled(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
 def read_on(questions: Sequence[Question], tools: Tools) -> list[Prediction]:
     """CoV-RAG without revised questions: a second search reads the next k passages instead.
 
-    The same questions are searched again as in CoV-RAG, each with its original wording.
+    The questions with a revised question are searched again, as in CoV-RAG with the default rule,
+    each with its original wording.
     """
 
     def verify(x: Sequence[str], k: Sequence[Passages], y: Sequence[str]) -> list[Verdict]:

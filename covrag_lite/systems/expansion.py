@@ -24,6 +24,7 @@ def expand(questions: Sequence[Question], tools: Tools, form: str) -> list[Predi
     for question, read, guess, option in zip(questions, first, guesses, options):
         example = Example(question, read.passages, read.answer, "expanded")
         candidates = propose(example, guess, "", option)
+        # Without a guess there is no such form: the question is searched again.
         queries.append(candidates.get(form, question.question))
     second = tools.search_and_answer(queries, x)
     if tools.verifies_last:

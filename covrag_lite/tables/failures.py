@@ -59,18 +59,18 @@ def bounds(frame: pd.DataFrame, system: str = names.COV_RAG) -> dict[str, float]
     first = rows.first_normalised.astype(bool)
     last = rows.normalised.astype(bool)
     found_first = rows.found_first.astype(bool)
-    found_last = rows.found_last.astype(bool)
+    found_kept = rows.found_kept.astype(bool)
     causes = {
-        "misread": found_last,  # the passages behind the last answer contain a right answer
-        "searched away": found_first & ~found_last,  # only the first passages did
-        "not found, trusted": ~found_first & ~found_last & ~rows.revised,
-        "not found twice": ~found_first & ~found_last & rows.revised,
+        "misread": found_kept,  # the passages behind the returned answer contain a right answer
+        "searched away": found_first & ~found_kept,  # only the first passages did
+        "not found, trusted": ~found_first & ~found_kept & ~rows.revised,
+        "not found twice": ~found_first & ~found_kept & rows.revised,
     }
     cases = {
         "answer as it is": last,
         "answer perfect judge, the better of two answers": first | last,
         "answer perfect reader of the first passages": first | found_first,
-        "answer perfect reader of the last passages": last | found_last,
+        "answer perfect reader of the last passages": last | found_kept,
         "answer where the first passages hold one": first[found_first],
         "answer where they hold none": first[~found_first],
     }

@@ -43,11 +43,12 @@ def compare_pairs(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS)
         outcomes = scored.pivot(index="id", columns="system", values=metric)
         for before, after in pairs:
             if before in outcomes and after in outcomes:
-                baseline = outcomes[before].astype(bool).tolist()
-                system = outcomes[after].astype(bool).tolist()
+                both = outcomes[[before, after]].dropna()  # the questions that both answered
+                baseline = both[before].astype(bool).tolist()
+                system = both[after].astype(bool).tolist()
                 difference, interval = format_difference(baseline, system)
                 gained, lost, p = metrics.mcnemar(baseline, system)
-                about = (f"{before} → {after}", metric, len(outcomes))
+                about = (f"{before} → {after}", metric, len(both))
                 rows.append((*about, difference, interval, gained, lost, format_p(p)))
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -34,7 +34,8 @@ def train_adapter(config: Config, method: str, samples: Sequence[Sample]) -> pd.
     start = time.perf_counter()
     model = load_engine(config.change(adapters="none").model)
     losses = qlora.train(model, samples, out, config.training, track)
-    seconds = time.perf_counter() - start
+    # A resumed training has steps of earlier sessions.
+    seconds = max(time.perf_counter() - start, losses.seconds.sum())
     manifest = build_manifest(config.change(systems=()), model, seconds, samples=samples)
     write_json(out / "manifest.json", manifest)
     return losses

@@ -82,6 +82,8 @@ def _build_cited(config: Config, dataset: str, rows: Iterable[tuple[int, dict]])
     questions = []
     references: dict[str, list[Passage]] = {}  # by the text of their question
     for number, row in rows:
+        if row["question"] in references:  # its references are those of the first row
+            continue
         identity = f"{dataset}-{number}"
         cited = []
         for place, text in enumerate(row["references"], 1):

@@ -24,8 +24,10 @@ def count_fitting_tokens(network: PreTrainedModel, device: str) -> int:
         return CPU_TOKENS  # a constant, so that a resumed run makes the same batches
     config = network.config
     # Keys and values of one token; then the tensors of one layer while it is computed.
-    kept = config.num_hidden_layers * 2 * config.num_key_value_heads * head_size(config)
-    passing = 3 * config.intermediate_size + 8 * config.hidden_size
+    n_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    intermediate = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    kept = config.num_hidden_layers * 2 * n_heads * head_size(config)
+    passing = 3 * intermediate + 8 * config.hidden_size
     # The batch gets half of the memory. If keys and values are most of it, the batch and the store
     # of the decoding steps get four fifths.
     needed = max(2 * (kept + passing), 1.25 * (kept + SPARE * kept + passing))

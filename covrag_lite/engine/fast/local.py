@@ -138,7 +138,9 @@ class LocalEngine:
 
     def count_tokens(self, prompts: Sequence[str], texts: Sequence[str]) -> list[tuple[int, int]]:
         """Return the tokens read and written for each text."""
-        return self.backbone.count_tokens(prompts, texts, self.prepared.planned)
+        is_loaded = self._load.cache_info().currsize > 0  # counting needs no network
+        planned = self.prepared.planned if is_loaded else None
+        return self.backbone.count_tokens(prompts, texts, planned)
 
     # Training.
 

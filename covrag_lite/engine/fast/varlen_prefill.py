@@ -248,7 +248,9 @@ def can_be_read_packed(network: PreTrainedModel) -> bool:
 
 def has_known_layers(network: PreTrainedModel) -> bool:
     """Are the network's layers of a kind that is implemented here and in `layers`?"""
-    layers = network.get_decoder().layers
+    layers = getattr(network.get_decoder(), "layers", None)
+    if layers is None:  # as in GPT-2, which calls them otherwise
+        return False
     names = {type(layer).__name__.removesuffix("DecoderLayer") for layer in layers}
     slides = getattr(network.config, "sliding_window", None) is not None
     return names <= {*FAMILIES} and network.config.hidden_act == "silu" and not slides

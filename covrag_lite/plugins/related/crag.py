@@ -60,7 +60,7 @@ def crag(questions: Sequence[Question], tools: RelatedTools) -> list[Prediction]
     predictions = []
     for i, question in enumerate(questions):
         note = (
-            f"{actions[i]}: the best passage scores {max(scores[i]):.2f}; "
+            f"{actions[i]}: the best passage scores {max(scores[i], default=0.0):.2f}; "
             f"{len(k[i])} passages keep a strip"
         )
         # The reader saw strips; the round shows whole passages.
@@ -73,9 +73,10 @@ def crag(questions: Sequence[Question], tools: RelatedTools) -> list[Prediction]
 
 def choose_action(scores: Sequence[float], lower: float, upper: float) -> str:
     """Correct if a score reaches `upper`, Incorrect if all are below `lower`, else Ambiguous."""
-    if max(scores) >= upper:
+    best = max(scores, default=0.0)  # a web search may find nothing
+    if best >= upper:
         return CORRECT
-    return INCORRECT if max(scores) < lower else AMBIGUOUS
+    return INCORRECT if best < lower else AMBIGUOUS
 
 
 def join_knowledge(internal: Passages, external: Passages) -> list[Passage]:
