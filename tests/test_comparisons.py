@@ -36,7 +36,7 @@ from covrag_lite.tables.comparisons.picture import (
     REPLACED,
     UNVERIFIED,
     VERIFIED,
-    is_post_hoc,
+    label_and_kind,
     plot,
 )
 from covrag_lite.tables.comparisons.table import build_seeds
@@ -301,9 +301,8 @@ def test_no_gain_is_a_line(gain_panels):
 
 
 def test_only_systems_that_were_thought_of_later_are_post_hoc():
-    assert is_post_hoc(TWO_PLAIN_READERS)
-    assert not is_post_hoc(OURS)
-    assert not is_post_hoc("another system")
+    assert label_and_kind(TWO_PLAIN_READERS) == ("two readers, one search (post hoc)", UNVERIFIED)
+    assert label_and_kind(OURS) == ("CoV-RAG, two adapters", VERIFIED)
 
 
 def test_the_picture_without_the_first_system_by_set_names_the_sets_all_the_same(gains, tmp_path):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from covrag_lite import method
 from covrag_lite.config import Config
@@ -41,7 +41,7 @@ class Meter(Protocol):
         """Count texts, by the tokens read and written for each."""
 
 
-def cannot_search_deeper(times: int) -> Search:
+def has_no_deeper_search(times: int) -> NoReturn:
     """Refuse to search for more passages."""
     raise ValueError("these resources have no search for more than k passages")
 
@@ -54,7 +54,7 @@ class Resources:
     model: Engine  # the base model; a system uses it with its own adapter
     journal: Journal
     # n -> the search with n times k passages
-    deeper: Callable[[int], Search] = cannot_search_deeper
+    deeper: Callable[[int], Search] = has_no_deeper_search
     meter: Meter | None = None  # counts what a system costs
 
 

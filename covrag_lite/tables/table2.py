@@ -21,9 +21,9 @@ from covrag_lite.tables.comparisons.pairs import (
     OURS,
     OURS_NO_CHAIN,
     POOLED,
+    POST_HOC,
     TWO_PLAIN_READERS,
 )
-from covrag_lite.tables.comparisons.picture import is_post_hoc
 from covrag_lite.tables.facts import minus
 from covrag_lite.tables.failures import failure_table
 from covrag_lite.tables.labels import label_of, with_labels
@@ -83,7 +83,7 @@ def large_test(
             continue
         seeds = of_system.seed[of_system.seed != POOLED]
         row = format_comparisons(of_system.tail(1)).iloc[0]  # pooled, or the only seed
-        note = " (post hoc)" if is_post_hoc(system) else ""
+        note = " (post hoc)" if system in POST_HOC else ""
         table.append(
             {
                 "system": label_of(system) + note,

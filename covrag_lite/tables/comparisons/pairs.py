@@ -16,10 +16,11 @@ ALL_SETS = "all"  # in place of a question set: all questions
 # the lowest likelihood.
 EXPANSION_IF_FLAGGED = "queries expanded where the verifier doubts"
 EXPANSION_IF_UNLIKELY = "queries expanded where answers are unlikely"
-# Two readers without a verifier: of two seeds' answers, the one with the higher likelihood. They
-# were computed post hoc.
+# Two readers without a verifier: of two seeds' answers, the one with the higher likelihood.
 TWO_EXPANDED_READERS = "two readers, every query expanded"
 TWO_PLAIN_READERS = "two plain readers, one search"
+# Systems that were thought of after the results of the others were known.
+POST_HOC = (TWO_EXPANDED_READERS, TWO_PLAIN_READERS)
 # Two readers with a verifier: a system's answer or CoV-RAG's first one, whichever has the higher
 # combined score.
 TWO_READERS_ONE_SEARCH = "two readers, one search"

@@ -13,6 +13,7 @@ from covrag_lite.tables.comparisons.pairs import (
     OURS,
     OURS_NO_CHAIN,
     POOLED,
+    POST_HOC,
     TWO_EXPANDED_READERS,
     TWO_PLAIN_READERS,
 )
@@ -29,8 +30,8 @@ ROWS = {  # a system -> its label and its kind, from top to bottom
     OURS_NO_CHAIN: ("CoV-RAG, two adapters, no scores", VERIFIED),
     names.EXPANSION_COMBINED: ("query expansion + verifier choice", VERIFIED),
     names.EXPANSION: ("query expansion", UNVERIFIED),
-    TWO_EXPANDED_READERS: ("query expansion, two readers (post hoc)", UNVERIFIED),
-    TWO_PLAIN_READERS: ("two readers, one search (post hoc)", UNVERIFIED),
+    TWO_EXPANDED_READERS: ("query expansion, two readers", UNVERIFIED),
+    TWO_PLAIN_READERS: ("two readers, one search", UNVERIFIED),
     names.TWO_ADAPTERS_NEXT: ("two adapters, next five passages", REPLACED),
     names.TWO_ADAPTERS_SHUFFLED: ("two adapters, another question's search", REPLACED),
 }
@@ -38,9 +39,10 @@ BY_SET = (OURS, names.EXPANSION)  # the systems of the second panel
 LEGEND = {"loc": "upper center", "frameon": False, "ncol": 1}
 
 
-def is_post_hoc(system: str) -> bool:
-    """Return whether a system was thought of after the results of the others were known."""
-    return system in ROWS and "post hoc" in ROWS[system][0]
+def label_and_kind(system: str) -> tuple[str, str]:
+    """Return how the picture names a system, and its kind."""
+    label, kind = ROWS[system]
+    return f"{label} (post hoc)" if system in POST_HOC else label, kind
 
 
 def plot(comparisons: pd.DataFrame, path: Path) -> "pictures.Figure":
@@ -70,7 +72,7 @@ def draw_overall(axes: "pictures.Axes", gains: pd.DataFrame) -> None:
     systems = systems_of(gains)
     ticks = []
     for place, system in enumerate(systems):
-        label, kind = ROWS[system]
+        label, kind = label_and_kind(system)
         rows = gains[gains.to == system]
         mean = rows.iloc[-1]  # pooled, or the only seed
         seeds = rows[rows.seed != POOLED]
@@ -96,7 +98,7 @@ def draw_by_set(axes: "pictures.Axes", gains: pd.DataFrame) -> None:
         if rows.empty:
             continue
         rows = rows[rows.seed == rows.seed.iloc[-1]]  # pooled, or the only seed
-        label, kind = ROWS[system]
+        label, kind = label_and_kind(system)
         if not sets:
             sets = [f"{label_of_set(row.set)} ({row.n:,})" for row in rows.itertuples()]
         for place, row in enumerate(rows.itertuples()):
