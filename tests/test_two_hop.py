@@ -120,9 +120,10 @@ def test_the_table_is_built_by_make_check():
     assert all_tables()["two_hop"] == two_hop.__name__
 
 
-def test_missing_data_is_one_sentence(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("kind", [DataMissing, ValueError])
+def test_missing_or_faulty_data_is_one_sentence(kind, tmp_path, monkeypatch, capsys):
     def find_nothing(*arguments):
-        raise DataMissing("no passages")
+        raise kind("no passages")
 
     run = Recorded(tmp_path, "claim", {})
     monkeypatch.setattr(recorded, "find_in", lambda folder: [run])

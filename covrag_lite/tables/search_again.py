@@ -54,11 +54,14 @@ def facts_of_comparisons(comparisons: pd.DataFrame) -> dict[str, str]:
 def run_command(
     parser: argparse.ArgumentParser, folder: Path, record: Callable[[Recorded], Recorded]
 ) -> Recorded:
-    """Record the searches of the run in a folder; without a run or its data, end with an error."""
+    """Record the searches of the run in a folder.
+
+    Without a run, or with missing or faulty data, the command ends with one sentence.
+    """
     runs = [run for run in recorded.find_in(folder.resolve()) if run.table == SOURCE]
     if not runs:
         parser.error(f"{folder} has no recorded run of the table {SOURCE}")
     try:
         return record(runs[0])
-    except DataMissing as missing:
-        parser.error(str(missing))
+    except (DataMissing, ValueError) as error:
+        parser.error(str(error))
