@@ -29,6 +29,7 @@ from covrag_lite.tables.comparisons.pairs import (
     OURS,
     OURS_NO_CHAIN,
     POOLED,
+    TWO_EXPANDED_READERS_COMBINED,
     TWO_PLAIN_READERS,
 )
 from covrag_lite.tables.comparisons.picture import (
@@ -303,6 +304,8 @@ def test_no_gain_is_a_line(gain_panels):
 def test_only_systems_that_were_thought_of_later_are_post_hoc():
     assert label_and_kind(TWO_PLAIN_READERS) == ("two readers, one search (post hoc)", UNVERIFIED)
     assert label_and_kind(OURS) == ("CoV-RAG, two adapters", VERIFIED)
+    planned = ("query expansion, two readers + verifier choice", VERIFIED)
+    assert label_and_kind(TWO_EXPANDED_READERS_COMBINED) == planned
 
 
 def test_the_picture_without_the_first_system_by_set_names_the_sets_all_the_same(gains, tmp_path):

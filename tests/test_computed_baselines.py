@@ -18,6 +18,7 @@ from covrag_lite.tables.comparisons.pairs import (
     OURS_NO_CHAIN,
     POOLED,
     TWO_EXPANDED_READERS,
+    TWO_EXPANDED_READERS_COMBINED,
     TWO_PLAIN_READERS,
     TWO_READERS_NEXT,
     TWO_READERS_ONE_SEARCH,
@@ -105,6 +106,59 @@ def test_readers_of_expanded_queries_are_paired_two_by_two(expanded_readers):
 def test_the_likelier_of_two_answers_to_an_expanded_query_counts_for_both_seeds(expanded_readers):
     assert expanded_readers.gained.to_dict() == {"6": 1, "7": 1, POOLED: 2}
     assert expanded_readers.lost.to_dict() == {"6": 0, "7": 1, POOLED: 1}
+
+
+@pytest.fixture
+def verified_readers():
+    """Two readers of expanded queries with a verifier, and a third one without a partner."""
+    answers = {
+        "7": ([0, 0, 0], [9, 9, 9]),
+        "8": ([1, 0, 1], [2.6, 1.0, 0.9]),
+        "9": ([0, 1, 0], [2.5, 1.1, float("nan")]),
+    }
+    frames = {}
+    for seed, (right, weights) in answers.items():
+        systems = {names.EXPANSION: right, names.EXPANSION_COMBINED: right}
+        frames[seed] = make_frame(systems, ["nq"] * 3).assign(kept_likelihood=-0.1)
+        is_verified = frames[seed].system == names.EXPANSION_COMBINED
+        frames[seed].loc[is_verified, "weight"] = weights
+    unverified = frames["7"][frames["7"].system == names.EXPANSION]
+    return {"6": unverified.copy(), "7": frames["7"], "8": frames["8"], "9": frames["9"]}
+
+
+def test_of_two_verified_readers_answers_the_one_with_the_higher_combined_score_counts(
+    verified_readers,
+):
+    right = build_outcomes(verified_readers)["8"][TWO_EXPANDED_READERS_COMBINED]
+    assert right.tolist() == [1, 1, 1]
+
+
+def test_readers_of_expanded_queries_are_verified_only_if_both_of_a_pair_are(verified_readers):
+    outcomes = build_outcomes(verified_readers)
+    has_baseline = [seed for seed in outcomes if TWO_EXPANDED_READERS_COMBINED in outcomes[seed]]
+    assert has_baseline == ["8", "9"]
+
+
+def test_a_verifiers_choice_between_two_readers_is_compared_with_that_of_the_likelihood(
+    verified_readers,
+):
+    rows = overall(verified_readers).set_index(["from", "to", "seed"])
+    row = rows.loc[(TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED, "9")]
+    assert [row.n, row.gained, row.lost] == [3, 1, 0]  # equally likely: reader 8's 1, 0, 1
+
+
+def test_a_verified_reader_without_a_partner_has_no_second_one(verified_readers):
+    del verified_readers["9"]
+    outcomes = build_outcomes(verified_readers)
+    assert TWO_EXPANDED_READERS_COMBINED not in outcomes["8"]
+    assert TWO_EXPANDED_READERS in outcomes["7"]
+
+
+def test_readers_of_a_part_of_the_questions_are_compared_on_those_of_both(verified_readers):
+    frame = verified_readers["9"]
+    verified_readers["9"] = frame[(frame.id != "nq-1") | (frame.system == names.EXPANSION)]
+    rows = overall(verified_readers).set_index(["from", "to", "seed"])
+    assert rows.loc[(TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED, "8")].n == 2
 
 
 # Query expansion on some questions only.

@@ -81,20 +81,20 @@ def test_a_question_that_cannot_be_scored_is_no_pair():
 
 @pytest.fixture
 def two_readers():
-    """The answers of two readers; the second did not answer question 0, and is likelier on 2."""
+    """The answers of two readers; the second did not answer question 0, and is higher on 2."""
     index = pd.MultiIndex.from_tuples([("nq", f"nq-{i}") for i in range(4)], names=baselines.KEY)
-    first = pd.DataFrame({"right": [1.0, 1, 0, 0], "likelihood": [-0.2] * 4}, index)
-    second = pd.DataFrame({"right": [0.0, 0, 1, 1], "likelihood": [-0.1, -0.9, -0.1, -0.2]}, index)
+    first = pd.DataFrame({"right": [1.0, 1, 0, 0], "score": [-0.2] * 4}, index)
+    second = pd.DataFrame({"right": [0.0, 0, 1, 1], "score": [-0.1, -0.9, -0.1, -0.2]}, index)
     return first, shuffle(second.drop(index[0]))
 
 
-def test_the_likelier_answer_is_chosen_question_by_question(two_readers):
-    right = baselines.choose_likelier(*two_readers).sort_index()
+def test_the_answer_with_the_higher_score_is_chosen_question_by_question(two_readers):
+    right = baselines.choose_higher(*two_readers).sort_index()
     assert right.to_dict() == {("nq", "nq-1"): 1, ("nq", "nq-2"): 1, ("nq", "nq-3"): 0}
 
 
-def test_of_equally_likely_answers_the_first_counts(two_readers):
-    assert baselines.choose_likelier(*two_readers)["nq", "nq-3"] == 0
+def test_of_equally_scored_answers_the_first_counts(two_readers):
+    assert baselines.choose_higher(*two_readers)["nq", "nq-3"] == 0
 
 
 def test_a_reader_is_paired_with_the_next_and_the_last_with_the_first():

@@ -15,6 +15,7 @@ from covrag_lite.tables.comparisons.pairs import (
     OURS,
     OURS_NO_CHAIN,
     TWO_EXPANDED_READERS,
+    TWO_EXPANDED_READERS_COMBINED,
     TWO_PLAIN_READERS,
     TWO_READERS_NEXT,
     TWO_READERS_ONE_SEARCH,
@@ -28,6 +29,12 @@ FIRST_READERS = {
     TWO_READERS_ONE_SEARCH: (names.TWO_ADAPTERS, "first_"),
     TWO_READERS_NEXT: (names.TWO_ADAPTERS_NEXT, ""),
     TWO_READERS_TWO_SEARCHES: (OURS, ""),
+}
+# A baseline of two readers of expanded queries -> the system of both, and the column by which one
+# of their two returned answers is chosen.
+EXPANDED_READERS = {
+    TWO_EXPANDED_READERS: (names.EXPANSION, "kept_likelihood"),
+    TWO_EXPANDED_READERS_COMBINED: (names.EXPANSION_COMBINED, "weight"),
 }
 
 
@@ -97,13 +104,12 @@ def _add_expanded_readers(
     Expanded queries are the same for both, so seeds are paired two by two.
     """
     seeds = [seed for seed in tables if names.EXPANSION in tables[seed]]
-    for first, second in zip(seeds[::2], seeds[1::2]):
-        right = choose_likelier(
-            answers_of(frames[first], names.EXPANSION, "kept_likelihood"),
-            answers_of(frames[second], names.EXPANSION, "kept_likelihood"),
-        )
-        tables[first][TWO_EXPANDED_READERS] = right
-        tables[second][TWO_EXPANDED_READERS] = right
+    for pair in zip(seeds[::2], seeds[1::2]):
+        for baseline, (system, score) in EXPANDED_READERS.items():
+            if all(system in tables[seed] for seed in pair):
+                first, second = (answers_of(frames[seed], system, score) for seed in pair)
+                for seed in pair:
+                    tables[seed][baseline] = choose_higher(first, second)
 
 
 def _add_plain_readers(
@@ -116,20 +122,20 @@ def _add_plain_readers(
     seeds = [seed for seed in tables if names.RAG_TRAINED in tables[seed]]
     for seed, other in zip(seeds, seeds[1:] + seeds[:1]):
         if seed != other:
-            tables[seed][TWO_PLAIN_READERS] = choose_likelier(
+            tables[seed][TWO_PLAIN_READERS] = choose_higher(
                 answers_of(frames[seed], names.RAG_TRAINED, "likelihood"),
                 answers_of(frames[other], names.RAG_TRAINED, "likelihood"),
             )
 
 
-def answers_of(frame: pd.DataFrame, system: str, likelihood: str) -> pd.DataFrame:
-    """Return a system's outcome and likelihood per question, in columns of these names."""
+def answers_of(frame: pd.DataFrame, system: str, score: str) -> pd.DataFrame:
+    """Return a system's outcome and the column `score` per question, as "right" and "score"."""
     rows = frame[(frame.system == system) & frame[METRIC].notna()].set_index(KEY)
-    columns = {METRIC: "right", likelihood: "likelihood"}
+    columns = {METRIC: "right", score: "score"}
     return rows[list(columns)].rename(columns=columns).astype(float)
 
 
-def choose_likelier(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
-    """Return whether the answer with the higher likelihood is right; of ties the first one."""
+def choose_higher(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
+    """Return whether the answer with the higher score is right; of ties the first one."""
     first, second = first.align(second, join="inner", axis=0)
-    return first.right.where(~(second.likelihood > first.likelihood), second.right)
+    return first.right.where(~(second.score > first.score), second.right)

@@ -19,7 +19,12 @@ EXPANSION_IF_UNLIKELY = "queries expanded where answers are unlikely"
 # Two readers without a verifier: of two seeds' answers, the one with the higher likelihood.
 TWO_EXPANDED_READERS = "two readers, every query expanded"
 TWO_PLAIN_READERS = "two plain readers, one search"
-# Systems that were thought of after the results of the others were known.
+# The same readers of expanded queries with a verifier: of two seeds' answers, the one with the
+# higher combined score. Planned for seeds 8 and 9.
+TWO_EXPANDED_READERS_COMBINED = "two readers, every query expanded, weighed answer"
+# Systems that were thought of after the results of the others were known. Two readers of expanded
+# queries are one of them for seeds 6 and 7 only; for seeds 8 and 9 they were planned. All seeds
+# together remain post hoc.
 POST_HOC = (TWO_EXPANDED_READERS, TWO_PLAIN_READERS)
 # Two readers with a verifier: a system's answer or CoV-RAG's first one, whichever has the higher
 # combined score.
@@ -57,9 +62,12 @@ CHAINS = (  # each system is compared with the next, the one expected to be wors
     (names.EXPANSION, OURS),
     (BASELINE, names.EXPANSION_COMBINED),
     (names.EXPANSION, names.EXPANSION_COMBINED),
-    # Two readers without a verifier.
+    # Two readers without a verifier, and readers of expanded queries with one.
     (BASELINE, TWO_EXPANDED_READERS),
     (names.EXPANSION, TWO_EXPANDED_READERS, names.EXPANSION_COMBINED),
+    (BASELINE, TWO_EXPANDED_READERS_COMBINED),
+    (TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED),
+    (names.EXPANSION_COMBINED, TWO_EXPANDED_READERS_COMBINED),
     (BASELINE, TWO_PLAIN_READERS, OURS),
     (TWO_PLAIN_READERS, OURS_NO_CHAIN),
     # Query expansion on some questions only, and by the system's own answer.

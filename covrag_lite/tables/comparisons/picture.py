@@ -15,6 +15,7 @@ from covrag_lite.tables.comparisons.pairs import (
     POOLED,
     POST_HOC,
     TWO_EXPANDED_READERS,
+    TWO_EXPANDED_READERS_COMBINED,
     TWO_PLAIN_READERS,
 )
 from covrag_lite.tables.labels import label_of_set
@@ -29,6 +30,7 @@ ROWS = {  # a system -> its label and its kind, from top to bottom
     OURS: ("CoV-RAG, two adapters", VERIFIED),
     OURS_NO_CHAIN: ("CoV-RAG, two adapters, no scores", VERIFIED),
     names.EXPANSION_COMBINED: ("query expansion + verifier choice", VERIFIED),
+    TWO_EXPANDED_READERS_COMBINED: ("query expansion, two readers + verifier choice", VERIFIED),
     names.EXPANSION: ("query expansion", UNVERIFIED),
     TWO_EXPANDED_READERS: ("query expansion, two readers", UNVERIFIED),
     TWO_PLAIN_READERS: ("two readers, one search", UNVERIFIED),
