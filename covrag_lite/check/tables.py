@@ -18,6 +18,7 @@ from covrag_lite.tables import (
     answer_length,
     answerable,
     backbones,
+    blocks,
     figure4,
     find_table,
     lesson,
@@ -54,6 +55,7 @@ class Together:
 
     seeds: dict[Path, dict[str, pd.DataFrame]] = field(default_factory=dict)
     arms: dict[Path, dict[tuple[str, str], pd.DataFrame]] = field(default_factory=dict)
+    blocks: dict[Path, dict[str, pd.DataFrame]] = field(default_factory=dict)
     own: dict[str, tuple[str, pd.DataFrame]] = field(default_factory=dict)
     lengths: dict[Path, dict[str, pd.DataFrame]] = field(default_factory=dict)
 
@@ -67,6 +69,10 @@ class Together:
         if run.table == "mixture":
             arms = self.arms.setdefault(folder.parent.parent, {})
             arms[folder.parent.name, seed] = to_frame(predictions)
+            return True
+        if run.table == "blocks":
+            answers = blocks.list_answers(seed, predictions)
+            self.blocks.setdefault(folder.parent, {})[seed] = answers
             return True
         if run.table == "citations" and folder.parent.name == answer_length.FOLDER:
             self.lengths.setdefault(folder.parent, {})[folder.name] = predictions
@@ -85,6 +91,8 @@ class Together:
                 yield folder / "answerable" / "answerable", table
         for folder, frames in self.arms.items():  # next to the readers of the same backbone
             yield folder / "mixture", mixture.build_arms(frames, self.seeds[folder.parent])
+        for folder, answers in self.blocks.items():
+            yield folder / "blocks", blocks.build_seeds(answers)
         for folder, counts in self.lengths.items():
             yield folder / "answer_length", answer_length.build(counts)
         if self.own:

@@ -16,6 +16,7 @@ TABLES = {
     "sigma": "covrag_lite.tables.sigma",
     "claim": "covrag_lite.tables.comparisons.table",
     "mixture": "covrag_lite.tables.mixture",
+    "blocks": "covrag_lite.tables.blocks",
     "citations": "covrag_lite.tables.citations",
     "first_search": "covrag_lite.tables.first_search",
     "two_hop": "covrag_lite.tables.two_hop",

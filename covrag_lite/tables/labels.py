@@ -32,7 +32,7 @@ SYSTEM_LABELS = {
     names.TWO_ADAPTERS_NO_CHAIN_LIKELIER: "Two adapters, no scores, higher likelihood",
     names.TWO_ADAPTERS_NO_CHAIN_COMBINED: "Two adapters, no scores, score-combined",
     names.TWO_ADAPTERS_NO_CHAIN_NEXT: "Two adapters, no scores, next five passages",
-    names.TWO_ADAPTERS_NO_CHAIN_BLOCKS: "Two adapters, no scores, ten blocks",
+    names.TWO_ADAPTERS_NO_CHAIN_BLOCKS: "Two adapters, no scores, blocks of passages",
     names.EXPANSION: "Query expansion",
     names.EXPANSION_COMBINED: "Query expansion + verifier choice",
     names.EXPANSION_BY_ANSWER: "Query expansion by own answer",

@@ -157,6 +157,12 @@ def format_comparisons(rows: pd.DataFrame) -> pd.DataFrame:
     return table if has_sets else table.drop(columns="set")
 
 
+def format_corrected(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return comparisons as people read them, with p also corrected for all of these rows."""
+    corrected = metrics.adjust_p(list(rows.p))
+    return format_comparisons(rows).assign(**{"p, Holm": [format_p(p) for p in corrected]})
+
+
 def format_span(low: float, high: float) -> str:
     """Return an interval in points; a dash where too few questions differ for one."""
     return "–" if pd.isna(low) else f"[{low:+.1f}, {high:+.1f}]"
