@@ -38,6 +38,10 @@ EXPANSION = "RAG trained, every query expanded by guesses"
 EXPANSION_COMBINED = "RAG trained, every query expanded by guesses, weighed answer"
 EXPANSION_BY_ANSWER = "RAG trained, every query expanded by its answer"
 
+# An upper bound, not a system: the second query is by a model that saw a passage with the answer.
+INFORMED_QUERY = "query that knows a passage"
+QUESTION_AND_INFORMED_QUERY = "question and query that knows a passage"
+
 # Does the verifier read the references and the answer?
 SWAPPED_REFERENCES = "verify, swapped references"
 SWAPPED_ANSWERS = "verify, swapped answers"

@@ -17,6 +17,7 @@ TABLES = {
     "claim": "covrag_lite.tables.comparisons.table",
     "mixture": "covrag_lite.tables.mixture",
     "blocks": "covrag_lite.tables.blocks",
+    "ceiling": "covrag_lite.tables.ceiling",
     "citations": "covrag_lite.tables.citations",
     "first_search": "covrag_lite.tables.first_search",
     "two_hop": "covrag_lite.tables.two_hop",

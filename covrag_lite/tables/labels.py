@@ -36,6 +36,8 @@ SYSTEM_LABELS = {
     names.EXPANSION: "Query expansion",
     names.EXPANSION_COMBINED: "Query expansion + verifier choice",
     names.EXPANSION_BY_ANSWER: "Query expansion by own answer",
+    names.INFORMED_QUERY: "Query from a passage with the answer",
+    names.QUESTION_AND_INFORMED_QUERY: "Question + query from a passage with the answer",
     "RRR": "Rewrite-Retrieve-Read",
     "CoQ": "Chain of queries",
     "UoQ": "Union of queries",
