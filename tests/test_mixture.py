@@ -54,6 +54,14 @@ def test_an_interval_outside_the_margin_is_not_equivalent(rows):
     assert not rows.loc[(mixture.AGAIN, "paper, final answer", POOLED)].equivalent
 
 
+def test_readers_that_were_trained_after_the_plan_do_not_count():
+    recorded = {}
+    for seed, right in (("7", [1, 0, 0, 0]), ("8", [1, 1, 1, 1])):
+        recorded[seed] = make_frame({names.RAG_TRAINED: right}, ["nq"] * 4)
+    outcomes = mixture.outcomes_by_system({}, recorded)
+    assert list(outcomes[mixture.RECORDED]) == ["7"]
+
+
 def test_an_arm_is_compared_with_the_mean_of_the_recorded_readers(rows):
     assert rows.loc[(mixture.MEAN_READER, "paper, first answer", "1")].difference == 12.5
 

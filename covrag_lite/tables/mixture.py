@@ -37,6 +37,8 @@ READER_ARMS = {"again": AGAIN, "half": HALF}
 MEAN_READER = "mean of recorded readers"
 LATER_MEAN_READER = "mean of recorded readers 4–7"
 LATER_SEEDS = ("4", "5", "6", "7")
+# The readers that were recorded when the comparisons were planned. Later ones are left out.
+READER_SEEDS = ("1", "2", "3", *LATER_SEEDS)
 ANSWERS = {names.COV_RAG_S: "first answer", names.COV_RAG: "final answer"}
 PAPER_ARM = "paper"
 ZERO = 1e-9  # a mean of seeds that is closer to 0 differs from it only by rounding
@@ -88,7 +90,8 @@ def outcomes_by_system(arms: Arms, recorded: Mapping[str, pd.DataFrame]) -> Outc
     """Return the outcomes of the recorded readers, and of each arm's reader or its two answers."""
     outcomes = {RECORDED: {}}
     for seed, frame in recorded.items():
-        outcomes[RECORDED][seed] = outcomes_of(frame, RECORDED)
+        if seed in READER_SEEDS:
+            outcomes[RECORDED][seed] = outcomes_of(frame, RECORDED)
     for (arm, seed), frame in arms.items():
         for system in frame.system.unique():
             name = READER_ARMS.get(arm) or f"{arm}, {ANSWERS[system]}"
