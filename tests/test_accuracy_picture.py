@@ -11,11 +11,19 @@ from covrag_lite.systems.names import (
     CLOSED_BOOK,
     COV_RAG,
     COV_RAG_S,
+    EXPANSION,
+    EXPANSION_COMBINED,
     RAG,
     RAG_TRAINED,
     START_REVISE_TRAINED,
 )
-from covrag_lite.tables.accuracy_picture import SAMPLE_TITLE, build_title, plot_accuracy
+from covrag_lite.tables.accuracy_picture import (
+    GREYS,
+    SAMPLE_TITLE,
+    build_title,
+    choose_colours,
+    plot_accuracy,
+)
 
 VALUES = {  # a system -> its accuracy in two sets, and the paper's
     RAG: ((20.0, None), (30.0, None)),
@@ -122,6 +130,21 @@ def test_without_a_metric_each_metric_has_its_bars(tmp_path):
     pyplot.close(figure)
     assert [text.get_text() for text in axes.get_xticklabels()] == ["single", "multi"]
     assert axes.get_ylabel() == "share (%)"
+
+
+def test_a_long_label_is_wrapped_next_to_many_groups(tmp_path):
+    rows = make_rows({EXPANSION_COMBINED: ((20.0, None), (30.0, None))})
+    sets = [rows.iloc[:1].assign(dataset=f"set {number}") for number in range(8)]
+    long = pd.concat(sets, ignore_index=True)
+    figure = plot_accuracy(long, "", tmp_path / "a.png")
+    (text,) = figure.axes[0].get_legend().get_texts()
+    pyplot.close(figure)
+    assert text.get_text() == "Query expansion +\nverifier choice"
+
+
+def test_systems_without_a_colour_are_greys_that_differ():
+    colours = choose_colours((EXPANSION, RAG, EXPANSION_COMBINED))
+    assert list(colours.values()) == [GREYS[0], palette()[RAG], GREYS[1]]
 
 
 # The title.

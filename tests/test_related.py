@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from conftest import ScriptedModel, write_jsonl
+from matplotlib import pyplot
 
 from covrag_lite.check import check
 from covrag_lite.config import Config
@@ -20,13 +21,24 @@ from covrag_lite.systems import evaluate, find_system, palette
 from covrag_lite.systems.names import (
     COV_RAG,
     EXPANSION,
+    EXPANSION_COMBINED,
     RAG_TRAINED,
     TWO_ADAPTERS_COMBINED,
     TWO_ADAPTERS_NEXT,
+    TWO_ADAPTERS_NO_CHAIN_COMBINED,
 )
 from covrag_lite.tables.labels import SYSTEM_LABELS
 
 METHODS = (RRR, CRAG, A2R, COQ, UOQ, FAVE)
+LATER = (
+    RAG_TRAINED,
+    EXPANSION,
+    EXPANSION_COMBINED,
+    COV_RAG,
+    TWO_ADAPTERS_NO_CHAIN_COMBINED,
+    UOQ,
+    FAVE,
+)
 EVERY = (RAG_TRAINED, EXPANSION, *METHODS, COV_RAG, TWO_ADAPTERS_COMBINED)
 
 
@@ -299,6 +311,30 @@ def test_a_table_without_cov_rag_has_no_scores_of_passages(
     run = record(few, questions, passages, tmp_path / "few", resources.model)
     table = related.build(related.load(run), run)
     assert not [part for part in table.parts if part.startswith("Was an answer found?")]
+
+
+@pytest.fixture
+def later(config, questions, passages, resources, tmp_path):
+    """The table of a run with both forms of CoV-RAG, in which two systems have no colour."""
+    chosen = config.change(systems=LATER)
+    run = record(chosen, questions, passages, tmp_path / "later", resources.model)
+    return related.build(related.load(run), run)
+
+
+def test_systems_without_a_colour_have_rows(later):
+    assert set(later.rows.system) == set(LATER)
+
+
+def test_both_forms_of_cov_rag_are_compared_with_each_other(later):
+    comparisons = set(later.part("Each system").comparison)
+    assert "Two adapters, no scores, score-combined → CoV-RAG" in comparisons
+
+
+def test_every_system_of_a_picture_has_its_own_colour(later, tmp_path):
+    figure = later.plots["png"](tmp_path / "related.png")
+    bars = [container for container in figure.axes[0].containers if hasattr(container, "patches")]
+    assert len({bar.patches[0].get_facecolor() for bar in bars}) == len(bars) == len(LATER)
+    pyplot.close(figure)
 
 
 def test_p_values_against_rag_trained_are_corrected_for_their_number(table):

@@ -21,6 +21,7 @@ TABLES = {
     "citations": "covrag_lite.tables.citations",
     "first_search": "covrag_lite.tables.first_search",
     "two_hop": "covrag_lite.tables.two_hop",
+    "fused_reader": "covrag_lite.tables.fused_reader",
 }
 
 

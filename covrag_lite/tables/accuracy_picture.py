@@ -1,6 +1,9 @@
 """The picture of an accuracy table: bars with intervals, the paper's values as diamonds."""
 
+from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
+from textwrap import fill
 
 import pandas as pd
 
@@ -14,6 +17,8 @@ from covrag_lite.tables.labels import SMALL_SAMPLE, label_of, label_of_set
 IN_TITLE = (names.COV_RAG, names.RAG_TRAINED, names.START_REVISE_TRAINED, names.COV_RAG_S)
 MEANS_IN_TITLE = 3
 MANY_GROUPS = 7  # of bars; the labels of more only fit if they are smaller
+LEGEND_WIDTH = 24  # characters of a line, next to that many groups
+GREYS = (pictures.OTHER, "#222222")  # of systems without a colour, in the order of their rows
 SAMPLE_TITLE = "A sample: too few questions to compare systems\n"
 
 
@@ -43,9 +48,7 @@ def plot_accuracy(
     """Plot a bar per system and set, or per system and metric if `metric` is None."""
     plt, sns = pictures.style()
     rows = by_set_or_metric(long, metric)
-    colours = {}
-    for system in rows.system.unique():
-        colours[label_of(system)] = palette().get(system, pictures.OTHER)
+    colours = choose_colours(rows.system.unique())
     groups = [label_of_set(dataset).replace(" ", "\n") for dataset in rows.dataset]
     rows = rows.assign(system=rows.system.map(label_of), dataset=groups)
     figure, axes = plt.subplots(figsize=(13, 6.5), layout="constrained")
@@ -58,11 +61,22 @@ def plot_accuracy(
         axes.plot([], [], ms=7, label=pictures.THE_PAPER, **pictures.DIAMOND)
     label = f"accuracy, {metric} (%)" if metric else "share (%)"
     axes.set(xlabel="", ylabel=label, ylim=(0, 100))
+    axes.set_title(title, pad=14, size=15)
+    legend = axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     if rows.dataset.nunique() > MANY_GROUPS:
         axes.tick_params(axis="x", labelsize=11)
-    axes.set_title(title, pad=14, size=15)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+        for text in legend.get_texts():
+            text.set_text(fill(text.get_text(), LEGEND_WIDTH))
     return pictures.save_picture(figure, path)
+
+
+def choose_colours(systems: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each label: the system's, or a grey for a system that has none."""
+    greys = cycle(GREYS)
+    colours = {}
+    for system in systems:
+        colours[label_of(system)] = palette().get(system) or next(greys)
+    return colours
 
 
 def by_set_or_metric(long: pd.DataFrame, metric: str | None) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from covrag_lite import config
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.records import Prediction, Question, Round, Search
+from covrag_lite.records import Passage, Prediction, Question, Round, Search
 from covrag_lite.retrieval import find_passages
 from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_or_outcomes, load_part
 from covrag_lite.systems.names import COV_RAG
@@ -64,10 +64,15 @@ def load_with_data(run: Recorded) -> Parts:
     retrievers = settings.retrieval.retrievers
     answered = choose_questions(settings)
     check_data(run, retrievers, questions=answered, every=every_question, passages=passages)
+    return load_parts(run, every_question, passages)
+
+
+def load_parts(run: Recorded, questions: Sequence[Question], passages: Sequence[Passage]) -> Parts:
+    """Load predictions by retriever with these questions, and passages of this corpus."""
     parts = {}
-    for name in retrievers:
-        corpus = find_passages(replace(settings.retrieval, retriever=name), passages)
-        parts[name] = load_part(run, name, every_question, corpus)
+    for name in run.config.retrieval.retrievers:
+        corpus = find_passages(replace(run.config.retrieval, retriever=name), passages)
+        parts[name] = load_part(run, name, questions, corpus)
     return parts
 
 

@@ -51,3 +51,4 @@ SYSTEMS = (
 for system in SYSTEMS:
     register("system", system.name, system)
 register("table", "related", "covrag_lite.plugins.related.table")
+register("table", "related_readers", "covrag_lite.plugins.related.readers")
