@@ -19,6 +19,7 @@ from covrag_lite.tables.comparisons.differences import (
     facts_by_seed,
     format_span,
     round_p,
+    select_main,
     sign_flip_p,
     to_whole_numbers,
 )
@@ -113,6 +114,35 @@ def test_a_pooled_question_counts_once_by_its_mean(pooled_rows):
 def test_the_pooled_p_is_that_of_the_means(pooled_rows):
     means = np.array([1, 0.5, 0, 0, -0.5, 0, 0, 0.5])
     assert pooled_rows.loc[(ALL_SETS, POOLED)].p == pytest.approx(sign_flip_p(means), rel=0.05)
+
+
+@pytest.fixture
+def partial_rows():
+    """Two seeds with four questions, and one that answered only two of them."""
+    before = [0, 0, 0, 1]
+    after = {"1": [1, 0, 0, 1], "2": [1, 1, 0, 1], "3": [0, 0]}
+    frames = {}
+    for seed, right in after.items():
+        systems = {BASELINE: before[: len(right)], names.COV_RAG: right}
+        frames[seed] = make_frame(systems, ["nq"] * len(right))
+    rows = build_seeds(frames).rows
+    rows = rows[(rows["from"] == BASELINE) & (rows.to == names.COV_RAG) & (rows.set == ALL_SETS)]
+    return rows.set_index("seed")
+
+
+def test_a_seed_with_a_part_of_the_questions_is_not_pooled(partial_rows):
+    assert partial_rows.loc[POOLED, COUNTS].tolist() == [4, 37.5, 3, 0]
+
+
+def test_a_seed_with_a_part_of_the_questions_has_a_row_of_its_own(partial_rows):
+    assert partial_rows.loc["3", COUNTS].tolist() == [2, 0.0, 0, 0]
+
+
+def test_without_a_pooled_row_the_seed_with_the_most_questions_is_the_main_one():
+    frames = {}
+    for seed, n in (("1", 2), ("2", 4), ("3", 3)):
+        frames[seed] = make_frame({BASELINE: [0] * n, names.COV_RAG: [1] * n}, ["nq"] * n)
+    assert set(select_main(build_seeds(frames).rows).seed) == {"2"}
 
 
 @pytest.fixture

@@ -112,14 +112,14 @@ def test_the_likelier_of_two_answers_to_an_expanded_query_counts_for_both_seeds(
 def verified_readers():
     """Two readers of expanded queries with a verifier, and a third one without a partner."""
     answers = {
-        "7": ([0, 0, 0], [9, 9, 9]),
-        "8": ([1, 0, 1], [2.6, 1.0, 0.9]),
-        "9": ([0, 1, 0], [2.5, 1.1, float("nan")]),
+        "7": ([0, 0, 0, 0], [9, 9, 9, 9]),
+        "8": ([1, 0, 1, 1], [2.6, 1.0, 0.9, 0.2]),
+        "9": ([0, 1, 0, 0], [2.5, 1.1, float("nan"), 0.3]),
     }
     frames = {}
     for seed, (right, weights) in answers.items():
         systems = {names.EXPANSION: right, names.EXPANSION_COMBINED: right}
-        frames[seed] = make_frame(systems, ["nq"] * 3).assign(kept_likelihood=-0.1)
+        frames[seed] = make_frame(systems, ["nq"] * 4).assign(kept_likelihood=-0.1)
         is_verified = frames[seed].system == names.EXPANSION_COMBINED
         frames[seed].loc[is_verified, "weight"] = weights
     unverified = frames["7"][frames["7"].system == names.EXPANSION]
@@ -130,7 +130,7 @@ def test_of_two_verified_readers_answers_the_one_with_the_higher_combined_score_
     verified_readers,
 ):
     right = build_outcomes(verified_readers)["8"][TWO_EXPANDED_READERS_COMBINED]
-    assert right.tolist() == [1, 1, 1]
+    assert right.tolist() == [1, 1, 1, 0]
 
 
 def test_readers_of_expanded_queries_are_verified_only_if_both_of_a_pair_are(verified_readers):
@@ -143,8 +143,14 @@ def test_a_verifiers_choice_between_two_readers_is_compared_with_that_of_the_lik
     verified_readers,
 ):
     rows = overall(verified_readers).set_index(["from", "to", "seed"])
-    row = rows.loc[(TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED, "9")]
-    assert [row.n, row.gained, row.lost] == [3, 1, 0]  # equally likely: reader 8's 1, 0, 1
+    row = rows.loc[(TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED, "8")]
+    assert [row.n, row.gained, row.lost] == [4, 1, 1]  # equally likely: reader 8's 1, 0, 1, 1
+
+
+def test_two_readers_that_both_seeds_share_are_compared_once(verified_readers):
+    rows = overall(verified_readers)
+    is_shared = (rows["from"] == TWO_EXPANDED_READERS) & (rows.to == TWO_EXPANDED_READERS_COMBINED)
+    assert rows[is_shared].seed.tolist() == ["8"]
 
 
 def test_a_verified_reader_without_a_partner_has_no_second_one(verified_readers):
@@ -158,7 +164,7 @@ def test_readers_of_a_part_of_the_questions_are_compared_on_those_of_both(verifi
     frame = verified_readers["9"]
     verified_readers["9"] = frame[(frame.id != "nq-1") | (frame.system == names.EXPANSION)]
     rows = overall(verified_readers).set_index(["from", "to", "seed"])
-    assert rows.loc[(TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED, "8")].n == 2
+    assert rows.loc[(TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED, "8")].n == 3
 
 
 # Query expansion on some questions only.

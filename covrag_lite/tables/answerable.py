@@ -30,6 +30,7 @@ from covrag_lite.tables.comparisons.differences import (
     facts_by_seed,
     format_comparisons,
     select_pair,
+    select_poolable,
 )
 from covrag_lite.tables.comparisons.pairs import ALL_SETS, TWO_EXPANDED_READERS
 from covrag_lite.tables.labels import with_labels
@@ -122,12 +123,13 @@ def select(frame: pd.DataFrame, ids: QuestionIds, keep: bool) -> pd.DataFrame:
 
 
 def compare(frames: Mapping[str, pd.DataFrame]) -> list[dict]:
-    """Compare each pair over all seeds that ran it."""
+    """Compare each pair over the seeds that ran it on all questions."""
     outcomes = build_outcomes(frames)
     rows = []
     for before, after in COMPARISONS:
         tables = select_pair(outcomes, before, after)
         if tables:
+            tables = select_poolable(tables)
             seeds = ", ".join(tables)
             rows.append(difference(before, after, ALL_SETS, seeds, list(tables.values())))
     return rows

@@ -65,7 +65,7 @@ NOTES = (
     "The comparison that counts is the verifier's choice among 4 blocks. The verifier gains about "
     f"{MARGIN:g} point or more if the difference is at least {MARGIN:g} and its interval is above "
     "zero; it gains less if the interval's upper end is below that.",
-    "p, Holm: corrected for both numbers of blocks.",
+    "p, Holm: corrected for both numbers of blocks. The plan has a third, ten, which was not run.",
     "Two readers: those of the seed that is shown and of the next one, with the same verifier.",
     "A verdict reads its passages once more, so a verified answer costs about two reads.",
     "Gained and lost count questions. Detectable: the minimum detectable effect at 80 % power, in "
@@ -210,6 +210,8 @@ def origin_rows(chosen: Mapping[str, Answers], seed: str) -> Iterator[dict[str, 
     for number in NUMBERS:
         for rule in PLANNED_RULES:
             name = f"{number} blocks, {rule}"
+            if name not in chosen:
+                continue
             shares = chosen[name].source.value_counts(normalize=True)
             row = {"rule": name, "seed": seed}
             for block in range(1, max(NUMBERS) + 1):

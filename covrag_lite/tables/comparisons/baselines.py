@@ -117,9 +117,15 @@ def _add_plain_readers(
 ) -> None:
     """Add to each seed what two readers of one search reach, its own and the next seed's.
 
-    Plain readers all read the same passages. The last seed is paired with the first.
+    Plain readers all read the same passages. The last seed is paired with the first. A seed that
+    answered fewer questions than others is left out.
     """
-    seeds = [seed for seed in tables if names.RAG_TRAINED in tables[seed]]
+    answered = {
+        seed: table[names.RAG_TRAINED].notna().sum()
+        for seed, table in tables.items()
+        if names.RAG_TRAINED in table
+    }
+    seeds = [seed for seed in answered if answered[seed] == max(answered.values())]
     for seed, other in zip(seeds, seeds[1:] + seeds[:1]):
         if seed != other:
             tables[seed][TWO_PLAIN_READERS] = choose_higher(

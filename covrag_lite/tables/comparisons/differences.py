@@ -11,7 +11,7 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.tables.comparisons.baselines import build_outcomes
-from covrag_lite.tables.comparisons.pairs import ALL_SETS, COMPARISONS, POOLED
+from covrag_lite.tables.comparisons.pairs import ALL_SETS, COMPARISONS, POOLED, TWO_EXPANDED
 from covrag_lite.tables.facts import facts_of
 from covrag_lite.tables.labels import format_p, label_of_set
 
@@ -41,20 +41,49 @@ def select_pair(
     for seed, table in outcomes.items():
         if before in table and after in table:
             tables[seed] = table[[before, after]].dropna()
+    if {before, after} <= set(TWO_EXPANDED):
+        return dict(list(tables.items())[::2])  # both seeds of a pair have the same outcomes
     return tables
+
+
+def select_poolable(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the seeds that are pooled: those with the most questions.
+
+    A seed that answered only a part of the questions would limit all others to this part.
+    """
+    most = max(len(table) for table in tables.values())
+    return {seed: table for seed, table in tables.items() if len(table) == most}
 
 
 def _compare_pair(before: str, after: str, tables: Mapping[str, pd.DataFrame]) -> Iterator[dict]:
     """Compare two systems over all questions and by set, each by seed and then pooled."""
     sets = tables[min(tables)].index.unique("dataset")
+    poolable = select_poolable(tables)
     for dataset in (ALL_SETS, *sets):
         of_set = tables
         if dataset != ALL_SETS:
-            of_set = {seed: table.loc[[dataset]] for seed, table in tables.items()}
+            of_set = {
+                seed: table[table.index.get_level_values("dataset") == dataset]
+                for seed, table in tables.items()
+            }
         for seed, table in of_set.items():
-            yield difference(before, after, dataset, seed, [table])
-        if len(of_set) > 1:
-            yield difference(before, after, dataset, POOLED, list(of_set.values()))
+            if len(table):
+                yield difference(before, after, dataset, seed, [table])
+        if len(poolable) > 1:
+            yield difference(before, after, dataset, POOLED, [of_set[seed] for seed in poolable])
+
+
+def select_main(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each comparison's main seed: pooled, or else the one with most questions.
+
+    Of several with as many questions, the last one is taken.
+    """
+    overall = rows[rows.set == ALL_SETS]
+    order = overall.assign(is_pooled=overall.seed == POOLED)
+    order = order.sort_values(["is_pooled", "n"], kind="stable")
+    main = order.groupby(["from", "to"], sort=False).seed.last()
+    keys = pd.MultiIndex.from_frame(rows[["from", "to"]])
+    return rows[rows.seed.to_numpy() == main.reindex(keys).to_numpy()]
 
 
 def difference(
@@ -158,8 +187,9 @@ def format_comparisons(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def format_corrected(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return comparisons as people read them, with p also corrected for all of these rows."""
-    corrected = metrics.adjust_p(list(rows.p))
+    """Return comparisons of one seed as people read them, with p also corrected for all rows."""
+    exact = [metrics.mcnemar_p(row.gained, row.lost) for row in rows.itertuples()]
+    corrected = metrics.adjust_p(exact)
     return format_comparisons(rows).assign(**{"p, Holm": [format_p(p) for p in corrected]})
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 
 import covrag_lite.tables.pictures as pictures
 from covrag_lite.systems import names
+from covrag_lite.tables.comparisons.differences import select_main
 from covrag_lite.tables.comparisons.pairs import (
     ALL_SETS,
     BASELINE,
@@ -56,7 +57,8 @@ def plot(comparisons: pd.DataFrame, path: Path) -> "pictures.Figure":
     columns = {"width_ratios": (4, 3), "layout": "constrained"}
     figure, (left, right) = plt.subplots(1, 2, figsize=size, **columns)
     draw_overall(left, overall)
-    draw_by_set(right, gains[gains.set != ALL_SETS])
+    main_rows = select_main(gains)
+    draw_by_set(right, main_rows[main_rows.set != ALL_SETS])
     left.set_title("All questions", size=14)
     right.set_title("By question set", size=14)
     title = "Points of accuracy above RAG (trained), with 95 % intervals (small dots: single seeds)"
@@ -76,13 +78,14 @@ def draw_overall(axes: "pictures.Axes", gains: pd.DataFrame) -> None:
     for place, system in enumerate(systems):
         label, kind = label_and_kind(system)
         rows = gains[gains.to == system]
-        mean = rows.iloc[-1]  # pooled, or the only seed
+        mean = select_main(rows).iloc[-1]
         seeds = rows[rows.seed != POOLED]
         draw_gain(axes, mean, -place, COLOURS[kind])
         if len(seeds) > 1:
             below = [-place - 0.28] * len(seeds)
             axes.plot(seeds.difference, below, "o", color=COLOURS[kind], ms=4, alpha=0.6)
-        n_seeds = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+        n_pooled = (seeds.n == mean.n).sum() if mean.seed == POOLED else 1
+        n_seeds = "1 seed" if n_pooled == 1 else f"{n_pooled} seeds"
         ticks.append(f"{label}\n{n_seeds}, n = {mean.n:,}")
     axes.set_yticks(-np.arange(len(systems)), ticks)
     kinds = {ROWS[system][1] for system in systems}
@@ -99,7 +102,6 @@ def draw_by_set(axes: "pictures.Axes", gains: pd.DataFrame) -> None:
         rows = gains[gains.to == system]
         if rows.empty:
             continue
-        rows = rows[rows.seed == rows.seed.iloc[-1]]  # pooled, or the only seed
         label, kind = label_and_kind(system)
         if not sets:
             sets = [f"{label_of_set(row.set)} ({row.n:,})" for row in rows.itertuples()]

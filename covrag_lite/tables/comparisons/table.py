@@ -18,6 +18,7 @@ from covrag_lite.tables.comparisons.differences import (
     compare_systems,
     facts_by_seed,
     format_comparisons,
+    select_main,
 )
 from covrag_lite.tables.comparisons.first_answers import (
     judge_difference_rows,
@@ -29,9 +30,11 @@ from covrag_lite.tables.comparisons.picture import plot
 from covrag_lite.tables.labels import with_labels
 from covrag_lite.tables.table import Table
 
-NOTE = (
+NOTES = (
     f"Accuracy ({METRIC}): a gold answer occurs in the answer as whole words. "
-    '"From" and "to" are the accuracies of the two systems on the same questions and seeds.'
+    '"From" and "to" are the accuracies of the two systems on the same questions and seeds.',
+    "Pooled: all seeds with the most questions. A seed that answered only a part of them has a row "
+    "of its own. A comparison between two pairs of readers has one row per pair of seeds.",
 )
 ACCURACIES = ["from, %", "to, %"]
 # The columns of facts, overall and by set.
@@ -48,9 +51,8 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     """Build the table of every seed that was run, pooled if there are several."""
     rows = compare_systems(frames)
     overall = rows[rows.set == ALL_SETS]
-    # Of a comparison the pooled row, or that of its only seed.
-    last_seed = rows.groupby(["from", "to"]).seed.transform("last")
-    by_set = rows[(rows.set != ALL_SETS) & (rows.seed == last_seed)]
+    main_rows = select_main(rows)
+    by_set = main_rows[main_rows.set != ALL_SETS]
     judged = rows_of_seeds(judge_rows, frames)
     compared = rows_of_seeds(judge_difference_rows, frames)
     searched = rows_of_seeds(search_rows, frames)
@@ -66,7 +68,7 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     facts |= facts_by_seed("AUROC", compared)
     files = {"json": to_json(overall)}
     plots = {"png": partial(plot, rows)}
-    return Table("claim", rows, parts, [NOTE], facts, plots, files, digits=4)
+    return Table("claim", rows, parts, NOTES, facts, plots, files, digits=4)
 
 
 def rows_of_seeds(
