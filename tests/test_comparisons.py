@@ -18,6 +18,7 @@ from covrag_lite.tables.comparisons.differences import (
     detectable_difference,
     facts_by_seed,
     format_span,
+    list_main_seeds,
     round_p,
     select_main,
     sign_flip_p,
@@ -143,6 +144,10 @@ def test_without_a_pooled_row_the_seed_with_the_most_questions_is_the_main_one()
     for seed, n in (("1", 2), ("2", 4), ("3", 3)):
         frames[seed] = make_frame({BASELINE: [0] * n, names.COV_RAG: [1] * n}, ["nq"] * n)
     assert set(select_main(build_seeds(frames).rows).seed) == {"2"}
+
+
+def test_only_the_seeds_that_are_pooled_are_listed(partial_rows):
+    assert list_main_seeds(partial_rows.reset_index()) == ["1", "2"]
 
 
 @pytest.fixture

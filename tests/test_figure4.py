@@ -44,6 +44,7 @@ def comparison(before, after, seed, gain):
         "from": before,
         "to": after,
         "seed": seed,
+        "n": 400,
         "difference": gain,
         "low": gain - half_width,
         "high": gain + half_width,

@@ -111,10 +111,14 @@ def _parse_area(text: str) -> tuple[float | None, float | None, float | None]:
 
 
 def _with_mean(comparisons: list[dict], pair: tuple[str, str]) -> list[tuple[str, dict]]:
-    """Return the rows of one comparison by seed, and last the mean: the pooled or only row."""
+    """Return the rows of one comparison by seed, and last the mean.
+
+    The mean is the pooled row, or else that of the seed with the most questions.
+    """
     of_pair = [row for row in comparisons if (row["from"], row["to"]) == pair]
     rows = [(row["seed"], row) for row in of_pair if row["seed"] != POOLED]
-    return rows + [(MEAN, row) for row in of_pair[-1:]]
+    main = sorted(of_pair, key=lambda row: (row["seed"] == POOLED, row["n"]))
+    return rows + [(MEAN, row) for row in main[-1:]]
 
 
 def load_paper_backbones() -> pd.DataFrame:

@@ -14,13 +14,16 @@ from covrag_lite.runs.frame import is_round_right, to_frame
 from covrag_lite.runs.recorded import Recorded, choose
 from covrag_lite.systems import names
 from covrag_lite.tables.accuracy import build_accuracy, wide
-from covrag_lite.tables.comparisons.differences import format_comparisons
+from covrag_lite.tables.comparisons.differences import (
+    format_comparisons,
+    list_main_seeds,
+    select_main,
+)
 from covrag_lite.tables.comparisons.pairs import (
     ALL_SETS,
     BASELINE,
     OURS,
     OURS_NO_CHAIN,
-    POOLED,
     POST_HOC,
     TWO_PLAIN_READERS,
 )
@@ -81,13 +84,12 @@ def large_test(
         of_system = rows[rows.to == system]
         if of_system.empty:  # not run with this backbone
             continue
-        seeds = of_system.seed[of_system.seed != POOLED]
-        row = format_comparisons(of_system.tail(1)).iloc[0]  # pooled, or the only seed
+        row = format_comparisons(select_main(of_system)).iloc[-1]
         note = " (post hoc)" if system in POST_HOC else ""
         table.append(
             {
                 "system": label_of(system) + note,
-                "seeds": ", ".join(map(str, seeds)),
+                "seeds": ", ".join(list_main_seeds(of_system)),
                 "n": f"{row.n:,}",
                 f"{label_of(BASELINE)}, %": row["from, %"],
                 "this system, %": row["to, %"],

@@ -86,6 +86,15 @@ def select_main(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows.seed.to_numpy() == main.reindex(keys).to_numpy()]
 
 
+def list_main_seeds(rows: pd.DataFrame) -> list[str]:
+    """Return the seeds that the main row of one comparison over all questions counts."""
+    main = select_main(rows).iloc[-1]
+    if main.seed != POOLED:
+        return [str(main.seed)]
+    is_pooled = (rows.seed != POOLED) & (rows.n == main.n)
+    return rows.seed[is_pooled].astype(str).tolist()
+
+
 def difference(
     before: str, after: str, dataset: str, seed: str, tables: Sequence[pd.DataFrame]
 ) -> dict:

@@ -7,7 +7,7 @@ import pandas as pd
 
 import covrag_lite.tables.pictures as pictures
 from covrag_lite.systems import names
-from covrag_lite.tables.comparisons.differences import select_main
+from covrag_lite.tables.comparisons.differences import list_main_seeds, select_main
 from covrag_lite.tables.comparisons.pairs import (
     ALL_SETS,
     BASELINE,
@@ -84,8 +84,8 @@ def draw_overall(axes: "pictures.Axes", gains: pd.DataFrame) -> None:
         if len(seeds) > 1:
             below = [-place - 0.28] * len(seeds)
             axes.plot(seeds.difference, below, "o", color=COLOURS[kind], ms=4, alpha=0.6)
-        n_pooled = (seeds.n == mean.n).sum() if mean.seed == POOLED else 1
-        n_seeds = "1 seed" if n_pooled == 1 else f"{n_pooled} seeds"
+        n_counted = len(list_main_seeds(rows))
+        n_seeds = "1 seed" if n_counted == 1 else f"{n_counted} seeds"
         ticks.append(f"{label}\n{n_seeds}, n = {mean.n:,}")
     axes.set_yticks(-np.arange(len(systems)), ticks)
     kinds = {ROWS[system][1] for system in systems}
