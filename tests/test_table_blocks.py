@@ -99,6 +99,12 @@ def test_a_question_without_a_usable_gold_answer_is_left_out():
     assert choose("likelihood", predict(PARIS, ("Paris", -0.1, 0.5)), unscored) == ["paris"]
 
 
+def test_the_answers_of_another_system_are_refused():
+    prediction = predict(PARIS, ("Paris", -0.1, 0.9), system=names.EXPANSION)
+    with pytest.raises(ValueError, match="cannot read 'RAG trained, every query expanded"):
+        blocks.list_answers("8", [prediction])
+
+
 def test_the_first_passages_of_query_expansion_are_the_first_block():
     read = predict(PARIS, ("Paris", -0.1, 0.5), ("Rome", -0.2, 0.5))
     expanded = predict(

@@ -72,6 +72,8 @@ NOTES = (
     "points.",
 )
 
+# The systems whose answers the table reads.
+ANSWERING = (names.TWO_ADAPTERS_NO_CHAIN_BLOCKS, names.EXPANSION_COMBINED)
 # One row per question and source: right (0 or 1), likelihood, score, both, and the answer. A source
 # is what was read and by whom, such as "8 block 2": the seed of the reader, and the passages.
 Answers = pd.DataFrame
@@ -81,6 +83,9 @@ def list_answers(seed: str, predictions: Sequence[Prediction]) -> Answers:
     """Return the answers of all rounds, without those that cannot be scored."""
     rows = []
     for prediction in predictions:
+        if prediction.system not in ANSWERING:
+            allowed = " and ".join(ANSWERING)
+            raise ValueError(f"blocks cannot read {prediction.system!r}, only {allowed}")
         for number, answered in enumerate(prediction.rounds):
             right = outcome_of(prediction, number).whole
             if right is None:
