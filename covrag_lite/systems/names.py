@@ -38,7 +38,7 @@ EXPANSION = "RAG trained, every query expanded by guesses"
 EXPANSION_COMBINED = "RAG trained, every query expanded by guesses, weighed answer"
 EXPANSION_BY_ANSWER = "RAG trained, every query expanded by its answer"
 
-# An upper bound, not a system: the second query is by a model that saw a passage with the answer.
+# Not a system: the second query is by a model that saw a passage with the answer.
 INFORMED_QUERY = "query that knows a passage"
 QUESTION_AND_INFORMED_QUERY = "question and query that knows a passage"
 

@@ -1,10 +1,11 @@
 """Could better revised questions help at all? Search queries by a model that knows a passage.
 
-An upper bound, not a system: the untuned model sees a passage that contains a gold answer and
-writes a search query for it. Every gold answer is cut out of the query. The reader answers from the
-passages that the query finds, by itself or after the question. As in query expansion, the answer
-with the higher likelihood is returned, this one or the first one. results/real/plan.md says what
-was fixed before the run. A run is in <backbone>/ceiling.
+Not a system: the untuned model sees a gold answer and a passage that contains it, and writes a
+search query for it. Every gold answer is cut out of the query. A better writer could gain more.
+
+The reader answers from the passages that the query finds, by itself or after the question. As in
+query expansion, the answer with the higher likelihood is returned, this one or the first one.
+results/real/plan.md says what was fixed before the run. A run is in <backbone>/ceiling.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,8 +42,8 @@ SEARCHES = "What the last search finds"
 
 NOTES = (
     "Accuracy: a gold answer occurs in the answer as whole words.",
-    "An upper bound: the query was written by a model that saw a passage with a gold answer, which "
-    "was then cut out of the query. Without such a passage, a question keeps its expanded query.",
+    "Not a system: the query was written by a model that saw a gold answer and a passage with it. "
+    "The answer was then cut out. Without such a passage, a question keeps its expanded query.",
     "Training on such queries is worth a run if one of the two forms gains at least "
     f"{NEEDED} points over query expansion on all questions.",
     "p, Holm: corrected for both forms of the query.",
