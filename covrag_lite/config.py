@@ -251,7 +251,8 @@ class Synthesis:
     # as many samples as D has answers, namely one half of D as answers and verdicts on the other
     # half. "paper+answers": the same verdicts and all answers.
     mixture: str = "all"
-    # Who writes the verdicts of D2′: "oracle" (rules that use the gold answers) or
+    # Who writes the verdicts of D2′: "oracle" (rules that use the gold answers), "informed" (the
+    # same, but revised questions come from a writer that saw a passage with the answer), or
     # "endpoint:<model>" (a larger model behind a server).
     annotator: str = "oracle"
 

@@ -1,4 +1,4 @@
-"""Who writes the verdicts of D2′ (Section 2.3, Step 2): the oracle, or a served larger model.
+"""Who writes the verdicts of D2′ (Section 2.3, Step 2): rules, or a served larger model.
 
 The paper used GPT-4, and 93 % of a sample of its verdicts were right.
 """
@@ -14,6 +14,7 @@ from covrag_lite.engine.task_model import TaskModel
 from covrag_lite.oracle import Annotate, Example, annotate_by_rules, judge, supporting
 from covrag_lite.prompts import build_verify, parse_verdict
 from covrag_lite.records import Search
+from covrag_lite.training.informed import QUERY_TOKENS, Author, annotate_informed
 
 STRICT = (
     "Be a strict examiner: judge by the criteria and the references alone, use the whole range "
@@ -23,16 +24,28 @@ STRICT = (
 
 
 def load_annotator(config: Config) -> Annotate:
-    """Return the annotator of D2′: the oracle, which uses gold answers, or a served model."""
+    """Return the annotator of D2′: one of two that use gold answers, or a served model."""
     annotator = config.synthesis.annotator
     if annotator == "oracle":
         return annotate_by_rules
+    if annotator == "informed":
+        author = load_author(config)
+        return lambda examples, revisions, search: annotate_informed(
+            examples, revisions, search, author
+        )
     if not annotator.startswith("endpoint:"):
-        allowed = "use 'oracle' or 'endpoint:<model>'"
+        allowed = "use 'oracle', 'informed' or 'endpoint:<model>'"
         raise ValueError(f"annotator {annotator!r} is not known; {allowed}")
     settings = replace(config.model, model=annotator, verdicts="forced")
     teacher = TaskModel(settings, load_engine(settings), Journal(config.journal()))
     return lambda examples, revisions, search: annotate_with_teacher(examples, teacher, search)
+
+
+def load_author(config: Config) -> Author:
+    """Return the untuned model, which writes informed revised questions."""
+    settings = replace(config.model, adapters="none")
+    model = TaskModel(settings, load_engine(settings), Journal(config.journal()))
+    return lambda texts: model.write("informed", texts, QUERY_TOKENS)
 
 
 def annotate_with_teacher(
