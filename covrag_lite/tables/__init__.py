@@ -18,6 +18,7 @@ TABLES = {
     "mixture": "covrag_lite.tables.mixture",
     "blocks": "covrag_lite.tables.blocks",
     "ceiling": "covrag_lite.tables.ceiling",
+    "informed": "covrag_lite.tables.informed",
     "citations": "covrag_lite.tables.citations",
     "first_search": "covrag_lite.tables.first_search",
     "two_hop": "covrag_lite.tables.two_hop",

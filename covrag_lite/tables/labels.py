@@ -38,6 +38,13 @@ SYSTEM_LABELS = {
     names.EXPANSION_BY_ANSWER: "Query expansion by own answer",
     names.INFORMED_QUERY: "Query from a passage with the answer",
     names.QUESTION_AND_INFORMED_QUERY: "Question + query from a passage with the answer",
+    # The verifiers of `informed`.
+    "revisions with guesses": "Revisions with guesses",
+    "revisions with guesses, last answer": "Revisions with guesses, last answer",
+    "revisions with guesses, higher likelihood": "Revisions with guesses, higher likelihood",
+    "informed revisions": "Informed revisions",
+    "informed revisions, last answer": "Informed revisions, last answer",
+    "informed revisions, higher likelihood": "Informed revisions, higher likelihood",
     "RRR": "Rewrite-Retrieve-Read",
     "CoQ": "Chain of queries",
     "UoQ": "Union of queries",
