@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from toy import TEXTS
 
-from covrag_lite.runs.frame import check_frame
+from covrag_lite.runs.frame import check_frame, outcome_table
 
 COLUMNS = {  # of CoV-RAG, from q1 to q7
     "gold_first": (True, False, True, True, None, None, False),
@@ -83,3 +83,31 @@ def test_a_frame_with_a_question_twice_is_refused(frame):
 def test_a_forced_verdict_that_did_not_parse_is_refused(frame):
     with pytest.raises(AssertionError):
         check_frame(frame.assign(unparsed=1), 7)
+
+
+# Outcomes of questions (rows) and systems (columns).
+
+
+@pytest.fixture
+def outcomes():
+    """Two systems; only one of them answered q1 and q3, and the answer to q3 cannot be scored."""
+    rows = [
+        ("RAG", "webq", "q2", True),
+        ("RAG", "nq", "q1", False),
+        ("RAG", "nq", "q3", None),
+        ("CoV-RAG", "webq", "q2", False),
+    ]
+    frame = pd.DataFrame(rows, columns=["system", "dataset", "id", "whole"])
+    return outcome_table(frame, "whole")
+
+
+def test_an_outcome_is_one_or_zero(outcomes):
+    assert outcomes.loc[("webq", "q2")].to_dict() == {"RAG": 1.0, "CoV-RAG": 0.0}
+
+
+def test_an_answer_that_a_system_lacks_has_no_outcome(outcomes):
+    assert outcomes["CoV-RAG"].isna().tolist() == [False, True]
+
+
+def test_questions_that_can_be_scored_keep_their_order(outcomes):
+    assert outcomes.index.tolist() == [("webq", "q2"), ("nq", "q1")]

@@ -15,7 +15,7 @@ from covrag_lite.records import Outcome, Prediction, Question, Round
 from covrag_lite.runs import recorded
 from covrag_lite.systems import evaluate, names
 from covrag_lite.tables import all_tables, fused_reader
-from covrag_lite.tables.fused_reader import build, join_outcomes, judge
+from covrag_lite.tables.fused_reader import build, join_outcomes
 
 PAIR = fused_reader.PLANNED
 PLANNED = "gain over BM25 → gain over fused search"
@@ -171,24 +171,6 @@ def test_gains_are_shown_for_each_set(table):
 )
 def test_prose_may_use_the_numbers(table, fact, value):
     assert table.facts[fact] == value
-
-
-# What the plan calls the result.
-
-
-@pytest.mark.parametrize(
-    "low, high, verdict",
-    [
-        (-2.0, -0.1, "shrinks"),
-        (-0.5, -0.1, "shrinks"),
-        (-0.7, 0.1, "does not shrink by more than 0.75 points"),
-        (-0.75, 0.1, "not settled"),
-        (-2.0, 0.0, "not settled"),
-        (float("nan"), float("nan"), "not settled"),
-    ],
-)
-def test_the_verdict_follows_the_rule_of_the_plan(low, high, verdict):
-    assert judge(low, high) == verdict
 
 
 # A recorded run, of a part of its questions.

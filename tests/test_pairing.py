@@ -112,7 +112,7 @@ def test_combined_scores_are_compared_question_by_question():
     frame = make_frame(right, ["nq"] * 3)
     ours = frame[frame.system == OURS]
     others = frame[frame.system == names.COV_RAG].iloc[::-1]
-    table = baselines.outcome_table(pd.concat([ours, others]))
+    table = baselines.outcomes_of_seed(pd.concat([ours, others]))
     assert table[TWO_READERS_TWO_SEARCHES].tolist() == [1, 1, 0]
 
 
@@ -164,7 +164,7 @@ def test_two_systems_are_compared_on_the_questions_that_both_answered():
     for system, ids in ((names.RAG, ("q1", "q2", "q3")), (names.RAG_TRAINED, ("q1",))):
         for identity in ids:
             scores = {"raw": False, "normalised": False, "whole": False}
-            rows.append({"system": system, "id": identity} | scores)
+            rows.append({"system": system, "dataset": "nq", "id": identity} | scores)
     table = compare_pairs(pd.DataFrame(rows))
     assert table.n.tolist() == [1, 1, 1]
     assert table.gained.tolist() == [0, 0, 0]

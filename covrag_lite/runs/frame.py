@@ -11,6 +11,7 @@ from covrag_lite import metrics
 from covrag_lite.method import combined_score, expected_score, verifier_score
 from covrag_lite.records import Outcome, Prediction
 
+KEY = ["dataset", "id"]  # the columns that identify a question
 RETRIEVAL = ("gold", "found", "words")  # the fields of an outcome about retrieval
 
 
@@ -40,6 +41,23 @@ def is_round_right(prediction: Prediction, number: int) -> bool:
 def to_frame(predictions: Sequence[Prediction]) -> pd.DataFrame:
     """Return a frame with one row per question and system."""
     return pd.DataFrame([_to_row(prediction) for prediction in predictions])
+
+
+def outcome_table(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return whether each answer is right: one row per question, one column per system.
+
+    A value is 1 or 0, and NaN if the system lacks an answer that can be scored. Questions keep
+    their order.
+
+    >>> rows = [("RAG", "nq", "q2", True), ("RAG", "nq", "q1", False), ("A", "nq", "q1", True)]
+    >>> frame = pd.DataFrame(rows, columns=["system", "dataset", "id", "whole"])
+    >>> outcome_table(frame, "whole")["RAG"].tolist()
+    [1.0, 0.0]
+    """
+    scored = frame[frame[metric].notna()]
+    table = scored.pivot(index=KEY, columns="system", values=metric).astype(float)
+    questions = pd.MultiIndex.from_frame(scored[KEY].drop_duplicates())
+    return table.reindex(questions)
 
 
 def _to_row(prediction: Prediction) -> dict:

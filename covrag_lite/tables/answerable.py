@@ -26,7 +26,7 @@ from covrag_lite.systems import names
 from covrag_lite.tables import mixture
 from covrag_lite.tables.comparisons.baselines import build_outcomes
 from covrag_lite.tables.comparisons.differences import (
-    difference,
+    difference_over_seeds,
     facts_by_seed,
     format_comparisons,
     select_pair,
@@ -131,7 +131,8 @@ def compare(frames: Mapping[str, pd.DataFrame]) -> list[dict]:
         if tables:
             tables = select_poolable(tables)
             seeds = ", ".join(tables)
-            rows.append(difference(before, after, ALL_SETS, seeds, list(tables.values())))
+            row = difference_over_seeds(before, after, ALL_SETS, seeds, list(tables.values()))
+            rows.append(row)
     return rows
 
 

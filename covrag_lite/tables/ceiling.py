@@ -13,17 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from covrag_lite.records import Prediction
-from covrag_lite.runs.frame import to_frame
+from covrag_lite.runs.frame import outcome_table, to_frame
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.systems import names
-from covrag_lite.tables.comparisons.baselines import outcome_table
 from covrag_lite.tables.comparisons.differences import (
-    difference,
+    difference_over_seeds,
     facts_by_seed,
     format_comparisons,
     format_corrected,
 )
-from covrag_lite.tables.comparisons.pairs import ALL_SETS
+from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC
 from covrag_lite.tables.facts import facts_of
 from covrag_lite.tables.labels import with_labels
 from covrag_lite.tables.table import Table
@@ -56,7 +55,7 @@ def build(predictions: Sequence[Prediction], run: Recorded) -> Table:
     seed = str(run.config.training.training_seed)
     frame = to_frame(predictions)
     selected = select_questions(predictions)
-    rows = pd.DataFrame(compare(outcome_table(frame), selected, seed))
+    rows = pd.DataFrame(compare(outcome_table(frame, METRIC), selected, seed))
     is_planned = (rows["from"] == names.EXPANSION) & (rows.set == ALL_SETS)
     written = rows.assign(n=rows.n.map("{:,}".format))
     planned = format_corrected(written[is_planned])
@@ -115,7 +114,7 @@ def compare(
         for before, after in pairs:
             sides = rows[[before, after]].dropna()
             if len(sides):
-                yield difference(before, after, questions, seed, [sides])
+                yield difference_over_seeds(before, after, questions, seed, [sides])
 
 
 def search_rows(

@@ -10,15 +10,19 @@ from collections.abc import Iterator
 import pandas as pd
 
 from covrag_lite.data import load_passages, load_questions
-from covrag_lite.runs.frame import to_frame
+from covrag_lite.runs.frame import outcome_table, to_frame
 from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_or_outcomes
 from covrag_lite.systems import names
-from covrag_lite.tables.comparisons.differences import difference, format_comparisons, format_span
+from covrag_lite.tables.comparisons.differences import (
+    difference_over_seeds,
+    format_comparisons,
+    format_span,
+)
 from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.intervals import share
 from covrag_lite.tables.labels import label_of_set
-from covrag_lite.tables.mixture import MARGIN, outcomes_of
+from covrag_lite.tables.planned import MARGIN, judge_shrinking
 from covrag_lite.tables.search_again import facts_of_comparisons
 from covrag_lite.tables.table import Table
 from covrag_lite.tables.table6 import load_outcomes, load_parts
@@ -81,7 +85,7 @@ def build(parts: Parts, run: Recorded) -> Table:
     rows = pd.DataFrame([compare(outcomes, *pair) for pair in PAIRS])
     comparisons = format_rows(rows)
     by_set = pd.DataFrame(compare_gains_by_set(outcomes))
-    verdict = judge(rows.low[0], rows.high[0])
+    verdict = judge_shrinking(rows.low[0], rows.high[0])
     readable = {
         "Accuracy in %": accuracies,
         "Paired differences, in points": comparisons,
@@ -103,10 +107,10 @@ def join_outcomes(parts: Parts) -> pd.DataFrame:
     """
     columns = {}
     for part, retriever in RETRIEVERS.items():
-        frame = to_frame(parts[part])
+        right = outcome_table(to_frame(parts[part]), METRIC)
         for recorded, system in SYSTEMS.items():
-            columns[over(system, retriever)] = outcomes_of(frame, recorded)
-    outcomes = pd.concat(columns, axis=1, join="inner")
+            columns[over(system, retriever)] = right[recorded]
+    outcomes = pd.concat(columns, axis=1, join="inner").dropna()
     for retriever in RETRIEVERS.values():
         gain = outcomes[over(EXPANSION, retriever)] - outcomes[over(RAG, retriever)]
         outcomes[over(GAIN, retriever)] = gain
@@ -129,7 +133,7 @@ def measure_accuracies(outcomes: pd.DataFrame) -> Iterator[dict[str, str]]:
 
 def compare(outcomes: pd.DataFrame, before: str, after: str) -> dict:
     """Compare two columns by question; a difference of gains is between -2 and 2."""
-    row = difference(before, after, ALL_SETS, "", [outcomes])
+    row = difference_over_seeds(before, after, ALL_SETS, "", [outcomes])
     del row["seed"]
     return row
 
@@ -152,12 +156,3 @@ def compare_gains_by_set(outcomes: pd.DataFrame) -> Iterator[dict[str, str]]:
         row["difference of gains"] = f"{compared['difference']:+.1f}"
         row["95 % interval"] = format_span(compared["low"], compared["high"])
         yield row
-
-
-def judge(low: float, high: float) -> str:
-    """Return what the interval of the difference of gains says, by the rule in the plan."""
-    if high < 0:
-        return "shrinks"
-    if low > -MARGIN:
-        return f"does not shrink by more than {MARGIN} points"
-    return "not settled"

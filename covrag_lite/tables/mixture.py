@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from covrag_lite.runs.frame import outcome_table
 from covrag_lite.systems import names
 from covrag_lite.tables.comparisons.differences import (
     detectable_difference,
@@ -25,9 +26,9 @@ from covrag_lite.tables.comparisons.differences import (
 from covrag_lite.tables.comparisons.first_answers import judge_rows, search_rows
 from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC, POOLED
 from covrag_lite.tables.labels import format_p, with_labels
+from covrag_lite.tables.planned import MARGIN, is_equivalent
 from covrag_lite.tables.table import Table
 
-MARGIN = 0.75  # points: two systems are equivalent if the interval of their difference is within
 RECORDED = names.RAG_TRAINED
 AGAIN = "RAG trained again"
 HALF = "RAG trained on half"
@@ -91,18 +92,13 @@ def outcomes_by_system(arms: Arms, recorded: Mapping[str, pd.DataFrame]) -> Outc
     outcomes = {RECORDED: {}}
     for seed, frame in recorded.items():
         if seed in READER_SEEDS:
-            outcomes[RECORDED][seed] = outcomes_of(frame, RECORDED)
+            outcomes[RECORDED][seed] = outcome_table(frame, METRIC)[RECORDED].dropna()
     for (arm, seed), frame in arms.items():
+        right = outcome_table(frame, METRIC)
         for system in frame.system.unique():
             name = READER_ARMS.get(arm) or f"{arm}, {ANSWERS[system]}"
-            outcomes.setdefault(name, {})[seed] = outcomes_of(frame, system)
+            outcomes.setdefault(name, {})[seed] = right[system].dropna()
     return outcomes
-
-
-def outcomes_of(frame: pd.DataFrame, system: str) -> pd.Series:
-    """Return whether each question was answered correctly, without those that cannot be scored."""
-    rows = frame[(frame.system == system) & frame[METRIC].notna()]
-    return rows.set_index(["dataset", "id"])[METRIC].astype(float)
 
 
 def accuracy_rows(outcomes: Outcomes) -> pd.DataFrame:
@@ -211,7 +207,11 @@ def mean_of_seeds(by_seed: BySeed) -> pd.Series:
 
 
 def difference(before: str, after: str, seed: str, baseline: pd.Series, system: pd.Series) -> dict:
-    """Compare two systems on the questions that both answered."""
+    """Compare two systems on the questions that both answered.
+
+    Several seeds are given as means of each question, which may be over different numbers of seeds;
+    `differences.difference_over_seeds` compares two systems seed by seed.
+    """
     sides = pd.concat([baseline, system], axis=1, join="inner", keys=["from", "to"]).dropna()
     means = (sides["to"] - sides["from"]).to_numpy()
     row = {"from": before, "to": after, "seed": seed, "n": len(means)}
@@ -222,7 +222,7 @@ def difference(before: str, after: str, seed: str, baseline: pd.Series, system: 
     row["lost"] = int((means < -ZERO).sum())
     row["p"] = round_p(sign_flip_p(to_steps(means)))
     row["smallest_visible"] = round(detectable_difference(means), 3)
-    row["equivalent"] = -MARGIN <= row["low"] and row["high"] <= MARGIN
+    row["equivalent"] = is_equivalent(row["low"], row["high"])
     return row
 
 

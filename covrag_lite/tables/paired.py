@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from covrag_lite import metrics
+from covrag_lite.runs.frame import outcome_table
 from covrag_lite.systems import names
 from covrag_lite.tables.labels import SMALL_SAMPLE, format_interval, format_p, format_points
 
@@ -39,8 +40,7 @@ def compare_pairs(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS)
     """Compare systems two by two: difference with its interval, gained, lost, McNemar's exact p."""
     rows = []
     for metric in metrics.METRICS:
-        scored = frame[frame[metric].notna()]
-        outcomes = scored.pivot(index="id", columns="system", values=metric)
+        outcomes = outcome_table(frame, metric)
         for before, after in pairs:
             if before in outcomes and after in outcomes:
                 both = outcomes[[before, after]].dropna()  # the questions that both answered

@@ -27,7 +27,8 @@ from covrag_lite.systems import names
 from covrag_lite.tables.accuracy import in_order
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.labels import format_p, with_labels
-from covrag_lite.tables.mixture import MARGIN, difference, format_differences
+from covrag_lite.tables.mixture import difference, format_differences
+from covrag_lite.tables.planned import MARGIN
 from covrag_lite.tables.table import Table
 
 SOURCE = "related"  # the recorded table of each run

@@ -1,12 +1,13 @@
 """Baselines that are computed from recorded answers: two readers, and expansion of some queries.
 
-An outcome table has one row per question and one column per system: 1 if the answer is right.
+They are added as columns to the outcome tables of the systems (`runs.frame.outcome_table`).
 """
 
 from collections.abc import Mapping
 
 import pandas as pd
 
+from covrag_lite.runs.frame import KEY, outcome_table
 from covrag_lite.systems import names
 from covrag_lite.tables.comparisons.pairs import (
     EXPANSION_IF_FLAGGED,
@@ -22,7 +23,6 @@ from covrag_lite.tables.comparisons.pairs import (
     TWO_READERS_TWO_SEARCHES,
 )
 
-KEY = ["dataset", "id"]
 # A baseline of two readers with a verifier -> the system of the first reader, and the prefix of the
 # columns about the answer that it takes from it: its first one, or the one that is returned.
 FIRST_READERS = {
@@ -40,16 +40,16 @@ EXPANDED_READERS = {
 
 def build_outcomes(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return the outcome table of each seed, with the computed baselines."""
-    tables = {seed: outcome_table(frame) for seed, frame in frames.items()}
+    tables = {seed: outcomes_of_seed(frame) for seed, frame in frames.items()}
     _add_expanded_readers(tables, frames)
     _add_plain_readers(tables, frames)
     return tables
 
 
-def outcome_table(frame: pd.DataFrame) -> pd.DataFrame:
+def outcomes_of_seed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one seed's outcome table, with the baselines that need no other seed."""
     scored = frame[frame[METRIC].notna()]
-    table = scored.pivot(index=KEY, columns="system", values=METRIC).astype(float)
+    table = outcome_table(scored, METRIC).sort_index()
     for baseline, (system, prefix) in FIRST_READERS.items():
         if system in table and names.COV_RAG in table:
             table[baseline] = choose_by_combined_score(scored, system, prefix)

@@ -68,9 +68,10 @@ def _compare_pair(before: str, after: str, tables: Mapping[str, pd.DataFrame]) -
             }
         for seed, table in of_set.items():
             if len(table):
-                yield difference(before, after, dataset, seed, [table])
+                yield difference_over_seeds(before, after, dataset, seed, [table])
         if len(poolable) > 1:
-            yield difference(before, after, dataset, POOLED, [of_set[seed] for seed in poolable])
+            pooled = [of_set[seed] for seed in poolable]
+            yield difference_over_seeds(before, after, dataset, POOLED, pooled)
 
 
 def select_main(rows: pd.DataFrame) -> pd.DataFrame:
@@ -95,10 +96,13 @@ def list_main_seeds(rows: pd.DataFrame) -> list[str]:
     return rows.seed[is_pooled].astype(str).tolist()
 
 
-def difference(
+def difference_over_seeds(
     before: str, after: str, dataset: str, seed: str, tables: Sequence[pd.DataFrame]
 ) -> dict:
-    """Return one comparison, on the questions that all of these seeds answered."""
+    """Return one comparison, on the questions that all of these seeds answered.
+
+    There is one table per seed, with a column for each system. Gained and lost count answers.
+    """
     common = reduce(pd.Index.intersection, (table.index for table in tables))
     by_seed = [(table[after] - table[before]).loc[common] for table in tables]
     differences = np.array(by_seed)  # (seeds, questions)
