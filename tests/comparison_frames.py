@@ -1,4 +1,4 @@
-"""Hand-made frames of outcomes for the tests of comparisons."""
+"""Hand-made frames of outcomes for the tests of comparisons, and rows of the tables of them."""
 
 import pandas as pd
 
@@ -32,3 +32,12 @@ def make_row(system, dataset, number, is_right):
         "words_last": True,
         "revised": False,
     }
+
+
+def row_of(table, heading, **values):
+    """The row of a table's part in which these columns have these values."""
+    part = table.part(heading)
+    for name, value in values.items():
+        part = part[part[name.replace("_", " ")] == value]
+    (row,) = part.to_dict("records")
+    return row

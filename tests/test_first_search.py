@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from comparison_frames import row_of
 from toy import PASSAGES, QUESTIONS
 
 from covrag_lite.config import Config, Retrieval
@@ -105,15 +106,6 @@ def counts():
 @pytest.fixture
 def table(counts):
     return first_search.build(counts, run=None)
-
-
-def row_of(table, heading, **values):
-    """The row of a part in which these columns have these values."""
-    part = table.part(heading)
-    for name, value in values.items():
-        part = part[part[name.replace("_", " ")] == value]
-    (row,) = part.to_dict("records")
-    return row
 
 
 def test_a_gain_counts_answers_that_only_the_second_search_finds(table):

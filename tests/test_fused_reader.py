@@ -2,12 +2,12 @@
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import toy
-from conftest import write_jsonl
-from toy import PASSAGES, QUESTIONS
+from comparison_frames import row_of
+from toy import QUESTIONS
 
 from covrag_lite.check import check
 from covrag_lite.data import load_passages, load_questions
@@ -101,13 +101,6 @@ def table():
     return build(make_parts(bm25, fused), run=None)
 
 
-def row_of(table, heading, name):
-    """The row of a part whose first cell is this name."""
-    part = table.part(heading)
-    (row,) = part[part.iloc[:, 0] == name].to_dict("records")
-    return row
-
-
 @pytest.mark.parametrize(
     "name, accuracy",
     [
@@ -118,7 +111,7 @@ def row_of(table, heading, name):
     ],
 )
 def test_both_systems_have_an_accuracy_over_both_retrievers(table, name, accuracy):
-    row = row_of(table, "Accuracy", name)
+    row = row_of(table, "Accuracy", answers=name)
     assert (row["accuracy"], row["n"]) == (accuracy, "40")
 
 
@@ -133,7 +126,7 @@ def test_both_systems_have_an_accuracy_over_both_retrievers(table, name, accurac
     ],
 )
 def test_a_comparison_is_paired_by_question(table, comparison, difference, gained, lost):
-    row = row_of(table, "Paired", comparison)
+    row = row_of(table, "Paired", comparison=comparison)
     assert (row["difference"], row["gained"], row["lost"]) == (difference, gained, lost)
 
 
@@ -145,7 +138,7 @@ def test_the_p_of_the_gains_is_that_of_random_signs():
 
 
 def test_gains_are_shown_for_each_set(table):
-    row = row_of(table, "by question set", "WebQ")
+    row = row_of(table, "by question set", questions="WebQ")
     del row["95 % interval"]
     assert row == {
         "questions": "WebQ",
@@ -179,10 +172,7 @@ def test_prose_may_use_the_numbers(table, fact, value):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A recorded run of five of seven questions on data in a folder, and the folder."""
-    library = tmp_path / "library"
-    rows = {"nq": QUESTIONS[:4], "webq": QUESTIONS[4:], "corpus": PASSAGES.values()}
-    for name, records in rows.items():
-        write_jsonl(library / f"{name}.jsonl", map(asdict, records))
+    library = toy.write_library(tmp_path / "library")
     parameters = {"data": str(library), "retrievers": ("bm25", "fused"), "n_questions": 0}
     config, resources = toy.stage(tmp_path, systems=(names.RAG_TRAINED,), **parameters)
     questions = load_questions(config)
@@ -213,12 +203,10 @@ def test_with_its_data_answers_are_scored_again(run):
 
 
 @pytest.mark.filterwarnings("ignore:.*normalise to nothing")
-@pytest.mark.parametrize("name, records", [("corpus", PASSAGES.values()), ("webq", QUESTIONS[4:])])
-def test_data_that_is_not_that_of_the_run_is_refused(run, name, records):
+@pytest.mark.parametrize("name", ["corpus", "webq"])
+def test_data_that_is_not_that_of_the_run_is_refused(run, name):
     run, library = run
-    changed = [asdict(record) for record in records]
-    changed[-1]["id"] = "another"
-    write_jsonl(library / f"{name}.jsonl", changed)
+    toy.change_library(library, name)
     with pytest.raises(recorded.DataChanged):
         fused_reader.load(run)
 

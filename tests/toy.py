@@ -4,11 +4,12 @@ Prompts are written out here and not built with `covrag_lite.prompts`. The model
 prompt, so a prompt with a missing word or passage gets no answer.
 """
 
+import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from conftest import ScriptedModel
+from conftest import ScriptedModel, write_jsonl
 
 from covrag_lite.config import Config
 from covrag_lite.engine.interface import Completion
@@ -237,6 +238,22 @@ def stage(folder, **changes):
     """A configuration, and resources with scripted model and search and a new journal."""
     config = Config().change(k=2, runs=str(folder), **changes)
     return config, Resources(search, Actor(config.model), Journal(config.journal()))
+
+
+def write_library(folder):
+    """The data as files: two of the paper's sets, and the corpus. Returns the folder."""
+    rows = {"nq": QUESTIONS[:4], "webq": QUESTIONS[4:], "corpus": PASSAGES.values()}
+    for name, records in rows.items():
+        write_jsonl(folder / f"{name}.jsonl", map(asdict, records))
+    return folder
+
+
+def change_library(folder, name):
+    """Give the last record of one of these files another id."""
+    file = folder / f"{name}.jsonl"
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    records[-1]["id"] = "another"
+    write_jsonl(file, records)
 
 
 def of_public_sets(predictions):
