@@ -109,7 +109,7 @@ def code_lines(path):
 
 @every_notebook
 def test_a_notebook_is_short(path):
-    assert len(code_lines(path)) <= 65
+    assert len(code_lines(path)) <= 60
 
 
 @every_notebook

@@ -22,6 +22,7 @@ from covrag_lite.runs.frame import outcome_of
 from covrag_lite.runs.manifest import ModelFacts, build_manifest
 from covrag_lite.runs.recorded import Recorded
 from covrag_lite.tables import table3
+from covrag_lite.tables.labels import label_of
 from covrag_lite.tables.ranks import (
     RANK,
     SCORE_COLUMNS,
@@ -148,12 +149,13 @@ def test_every_row_counts_its_questions(ranks):
 def test_the_example_has_the_most_different_answers(answers, verdicts):
     question, table = table3.explain(answers, verdicts)
     assert question.id == "q2"
-    assert table.answer.to_dict() == {system: texts[1] for system, texts in TEXTS.items()}
+    assert table.answer.to_dict() == {label_of(system): texts[1] for system, texts in TEXTS.items()}
 
 
 def test_the_example_shows_the_scores_of_its_verdict(answers, verdicts):
     _, table = table3.explain(answers, verdicts)
-    assert table.correctness.to_dict() == verdicts[1]["scores"]["correctness"]
+    scores = verdicts[1]["scores"]["correctness"]
+    assert table.correctness.to_dict() == {label_of(name): scores[name] for name in scores}
 
 
 def test_an_unknown_judge_is_refused(answers):
@@ -429,7 +431,8 @@ def test_the_example_is_a_table_of_answers_and_scores(answers, verdicts):
 def test_the_example_shows_the_first_judge(answers, verdicts):
     second = [verdict | {"judge": "another", "scores": {}} for verdict in verdicts]
     _, table = table3.explain(answers, [*verdicts, *second])
-    assert table.correctness.to_dict() == verdicts[1]["scores"]["correctness"]
+    scores = verdicts[1]["scores"]["correctness"]
+    assert table.correctness.to_dict() == {label_of(name): scores[name] for name in scores}
 
 
 def test_only_the_recorded_verdicts_of_a_served_judge_are_used_again(answers, verdicts):

@@ -177,6 +177,16 @@ def test_passages_are_listed_by_retriever():
     assert table["BM25"].tolist() == ["Harbour Lamp (a)", "Stell (c)"]
 
 
+def test_every_retriever_has_a_search_over_the_same_passages(monkeypatch):
+    monkeypatch.setattr(table6, "load_retriever", lambda settings, found: (settings, found))
+    searches = table6.load_searches(Config().change(retrievers=("bm25", "dense"), k=3), ["p"])
+    assert {name: settings.retriever for name, (settings, _) in searches.items()} == {
+        "bm25": "bm25",
+        "dense": "dense",
+    }
+    assert [(settings.k, found) for settings, found in searches.values()] == [(3, ["p"])] * 2
+
+
 # A recorded run.
 
 

@@ -88,7 +88,7 @@ def build(basis: tuple[Answers, list[dict]], run: Recorded) -> Table:
     agreement = compare_scores(scores, answers)
     parts = {}
     for name, (measure, heading) in product(dict.fromkeys(long.judge), MEASURE_LABELS.items()):
-        ranks = with_labels(wide_ranks(long, name, measure)).reset_index()
+        ranks = wide_ranks(long, name, measure).reset_index()
         parts[f"By {label_of_judge(name)}: {heading}"] = ranks
     parts[HEADING] = format_agreement(agreement)
     if PROXY in set(long.judge):
@@ -136,7 +136,7 @@ def explain(answers: Answers, verdicts: Sequence[dict]) -> tuple[Question, pd.Da
     verdict = next(verdict for verdict in verdicts if verdict["id"] == question.id)
     table = pd.DataFrame(verdict["scores"]).rename(columns=label_criterion).rename_axis("system")
     table.insert(0, "answer", [group[system].answer for system in table.index])
-    return question, table
+    return question, with_labels(table)
 
 
 def count_distinct(group: Mapping) -> int:
@@ -157,7 +157,7 @@ def wide_ranks(long: pd.DataFrame, judge: str, measure: str) -> pd.DataFrame:
     """Return one judge's table as people read it: a row per system, a column per criterion."""
     rows = long[(long.judge == judge) & (long.measure == measure)]
     rows = rows.assign(metric=rows.criterion.map(label_criterion))
-    return wide(rows, None, DIGITS[measure]).rename_axis(columns=None)
+    return with_labels(wide(rows, None, DIGITS[measure]).rename_axis(columns=None))
 
 
 def next_to_paper(long: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import pandas as pd
 from covrag_lite import config
 from covrag_lite.data import load_passages, load_questions
 from covrag_lite.records import Passage, Prediction, Question, Round, Search
-from covrag_lite.retrieval import find_passages
+from covrag_lite.retrieval import find_passages, load_retriever
 from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_or_outcomes, load_part
 from covrag_lite.systems.names import COV_RAG
 from covrag_lite.tables import accuracy
@@ -74,6 +74,15 @@ def load_parts(run: Recorded, questions: Sequence[Question], passages: Sequence[
         corpus = find_passages(replace(run.config.retrieval, retriever=name), passages)
         parts[name] = load_part(run, name, questions, corpus)
     return parts
+
+
+def load_searches(settings: config.Config, passages: Sequence[Passage]) -> dict[str, Search]:
+    """Load the search of each retriever over these passages."""
+    searches = {}
+    for name in settings.retrieval.retrievers:
+        of_retriever = replace(settings.retrieval, retriever=name)
+        searches[name] = load_retriever(of_retriever, passages)
+    return searches
 
 
 def choose_questions(settings: config.Config) -> list[Question]:
