@@ -23,6 +23,7 @@ from covrag_lite.tables.comparisons.pairs import (
     TWO_READERS_NEXT,
     TWO_READERS_ONE_SEARCH,
 )
+from covrag_lite.tables.comparisons.table import build_seeds
 
 NEXT = names.TWO_ADAPTERS_NEXT
 
@@ -151,6 +152,19 @@ def test_two_readers_that_both_seeds_share_are_compared_once(verified_readers):
     rows = overall(verified_readers)
     is_shared = (rows["from"] == TWO_EXPANDED_READERS) & (rows.to == TWO_EXPANDED_READERS_COMBINED)
     assert rows[is_shared].seed.tolist() == ["8"]
+
+
+def test_comparisons_whose_margin_was_planned_have_a_verdict(verified_readers):
+    facts = build_seeds(verified_readers).facts
+    names_of_verdicts = {name for name in facts if name.endswith("verdict")}
+    to_one_reader = f"{TWO_EXPANDED_READERS} → {names.EXPANSION_COMBINED}"
+    to_two_readers = f"{TWO_EXPANDED_READERS} → {TWO_EXPANDED_READERS_COMBINED}"
+    assert names_of_verdicts == {
+        f"{to_one_reader} 8 verdict",
+        f"{to_one_reader} 9 verdict",
+        f"{to_two_readers} 8 verdict",
+    }
+    assert facts[f"{to_two_readers} 8 verdict"] == "not settled"
 
 
 def test_a_verified_reader_without_a_partner_has_no_second_one(verified_readers):

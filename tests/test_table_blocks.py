@@ -236,6 +236,11 @@ def test_every_number_of_a_comparison_is_a_fact(table):
     assert f"{name} visible" in table.facts
 
 
+def test_the_comparison_that_counts_has_a_verdict(table):
+    verdicts = {name: fact for name, fact in table.facts.items() if name.endswith("verdict")}
+    assert verdicts == {"4 blocks, likelihood → 4 blocks, both 8 verdict": "not settled"}
+
+
 def test_the_accuracy_of_a_rule_is_a_fact(table):
     assert table.facts["4 blocks, both 8"] == "66.7"
     assert table.facts["4 blocks, both 8 n"] == "3"

@@ -23,6 +23,7 @@ from covrag_lite.tables.comparisons.differences import (
     format_corrected,
 )
 from covrag_lite.tables.comparisons.pairs import ALL_SETS
+from covrag_lite.tables.planned import judge_gain
 from covrag_lite.tables.table import Table
 from covrag_lite.tables.verifier import format_area
 
@@ -181,6 +182,8 @@ def build_seeds(answers: Mapping[str, Answers]) -> Table:
         rows = compare(right, pairs, seeds[0])
         if len(rows):
             compared.append(rows)
+            if heading == CHOICE:
+                facts |= facts_of_verdict(rows)
             written = format_corrected if heading == CHOICE else format_comparisons
             parts[heading] = written(rows.assign(n=rows.n.map("{:,}".format)))
             facts |= facts_by_seed("", parts[heading])
@@ -207,6 +210,15 @@ def compare(right: pd.DataFrame, pairs: Sequence[tuple[str, str]], seed: str) ->
             sides = right[[before, after]].dropna()
             rows.append(difference_over_seeds(before, after, ALL_SETS, seed, [sides]))
     return pd.DataFrame(rows)
+
+
+def facts_of_verdict(rows: pd.DataFrame) -> dict[str, str]:
+    """Return what the plan calls the result of the comparison that counts."""
+    facts = {}
+    for row in rows[rows.to == f"{max(NUMBERS)} blocks, both"].to_dict("records"):
+        name = f"{row['from']} → {row['to']} {row['seed']} verdict"
+        facts[name] = judge_gain(row["difference"], row["low"], row["high"], NEEDED)
+    return facts
 
 
 def origin_rows(chosen: Mapping[str, Answers], seed: str) -> Iterator[dict[str, str]]:

@@ -80,3 +80,10 @@ CHAINS = (  # each system is compared with the next, the one expected to be wors
     (names.TWO_ADAPTERS, names.TWO_ADAPTERS_NO_CHAIN),
 )
 COMPARISONS = list(chain.from_iterable(map(pairwise, CHAINS)))
+
+# The comparisons of seeds 8 and 9 for which results/real/plan.md fixed a margin of equivalence.
+WITH_MARGIN = (
+    (TWO_EXPANDED_READERS, TWO_EXPANDED_READERS_COMBINED),
+    (TWO_EXPANDED_READERS, names.EXPANSION_COMBINED),
+)
+SEEDS_WITH_MARGIN = ("8", "9")

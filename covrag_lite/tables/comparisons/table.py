@@ -25,9 +25,15 @@ from covrag_lite.tables.comparisons.first_answers import (
     judge_rows,
     search_rows,
 )
-from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC
+from covrag_lite.tables.comparisons.pairs import (
+    ALL_SETS,
+    METRIC,
+    SEEDS_WITH_MARGIN,
+    WITH_MARGIN,
+)
 from covrag_lite.tables.comparisons.picture import plot
 from covrag_lite.tables.labels import with_labels
+from covrag_lite.tables.planned import judge_equivalence
 from covrag_lite.tables.table import Table
 
 NOTES = (
@@ -63,7 +69,7 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
         "Differences between these AUROCs, on the same answers (post hoc)": compared,
         "The second search, with the paper's rule that the last answer counts": searched,
     }
-    facts = facts_overall(overall) | facts_by_set(by_set)
+    facts = facts_overall(overall) | facts_of_verdicts(overall) | facts_by_set(by_set)
     facts |= facts_by_seed("judge of", judged) | facts_by_seed("search of", searched)
     facts |= facts_by_seed("AUROC", compared)
     files = {"json": to_json(overall)}
@@ -90,6 +96,16 @@ def facts_overall(rows: pd.DataFrame) -> dict[str, str]:
     """Return every number of the comparisons over all questions as a fact."""
     table = format_comparisons(rows).assign(n=[f"{n:,}" for n in rows.n])
     return facts_by_seed("", table[["comparison", "seed", *OVERALL]])
+
+
+def facts_of_verdicts(rows: pd.DataFrame) -> dict[str, str]:
+    """Return what the plan calls the results of the comparisons that it gave a margin."""
+    facts = {}
+    for row in rows[rows.seed.isin(SEEDS_WITH_MARGIN)].to_dict("records"):
+        if (row["from"], row["to"]) in WITH_MARGIN:
+            name = f"{row['from']} → {row['to']} {row['seed']} verdict"
+            facts[name] = judge_equivalence(row["low"], row["high"])
+    return facts
 
 
 def facts_by_set(rows: pd.DataFrame) -> dict[str, str]:
