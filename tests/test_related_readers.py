@@ -175,6 +175,12 @@ def test_equivalence_needs_the_whole_interval_within_the_margin(n_gained, n_lost
 # Pairs within a run.
 
 
+@pytest.fixture(scope="module")
+def both_pairs():
+    """The table of two runs that both have query expansion and CoV-RAG."""
+    return build(FIRST | {COV_RAG: "0" * 20}, SECOND)
+
+
 @pytest.mark.parametrize(
     "pair, points",
     [
@@ -184,7 +190,23 @@ def test_equivalence_needs_the_whole_interval_within_the_margin(n_gained, n_lost
     ],
 )
 def test_forms_with_a_verifier_are_compared_with_query_expansion_and_fave(facts, pair, points):
-    assert facts[f"{pair} points"] == points
+    assert facts[f"b: {pair} points"] == points
+
+
+def test_a_pair_of_both_runs_is_a_fact_of_each(both_pairs):
+    pair = f"{EXPANSION} → {COV_RAG}"
+    assert both_pairs.facts[f"a: {pair} points"] == "−60.0"
+    assert both_pairs.facts[f"b: {pair} points"] == "−5.0"
+
+
+def test_a_fact_of_a_pair_names_its_run(facts):
+    assert f"{EXPANSION} → {COV_RAG} points" not in facts
+
+
+def test_every_comparison_has_facts_of_its_own(both_pairs):
+    n_comparisons = sum(map(len, both_pairs.parts.values()))
+    points = [name for name in both_pairs.facts if name.endswith(" points")]
+    assert len(points) == n_comparisons
 
 
 def test_runs_without_a_pair_have_no_such_part():
@@ -193,6 +215,11 @@ def test_runs_without_a_pair_have_no_such_part():
 
 
 # The record.
+
+
+def test_the_recorded_comparison_names_its_runs():
+    run = readers.find_recorded()
+    assert list(readers.find_sources(run)) == ["related", "related-2"]
 
 
 @pytest.fixture
@@ -244,6 +271,13 @@ def test_a_folder_without_a_run_is_one_sentence(backbone, capsys):
         readers.main([str(backbone), "related", "related-3"])
     assert ended.value.code == 2
     assert "related-3/related.manifest.json: No such file" in capsys.readouterr().err
+
+
+def test_a_run_that_is_named_twice_is_one_sentence(backbone, capsys):
+    with pytest.raises(SystemExit) as ended:
+        readers.main([str(backbone), "related", "related-2", "related"])
+    assert ended.value.code == 2
+    assert "related: named twice; name each run once" in capsys.readouterr().err
 
 
 def test_the_plug_in_registers_the_table():

@@ -31,6 +31,8 @@ from covrag_lite.tables.mixture import difference, format_differences
 from covrag_lite.tables.planned import MARGIN
 from covrag_lite.tables.table import Table
 
+NAME = "related_readers"
+RECORDED = "real/qwen2.5-coder-1.5b/related-2"  # the folder of the recorded table under results/
 SOURCE = "related"  # the recorded table of each run
 METRIC = "normalised"  # as in the main table of the page
 BASELINE = names.RAG_TRAINED
@@ -64,12 +66,23 @@ Outcomes = Mapping[str, pd.DataFrame]  # by run: whether each system answers eac
 
 def load(run: Recorded) -> dict[str, pd.DataFrame]:
     """Load the frames of the runs that the manifest names, by their folders."""
-    frames = {}
+    return {name: to_frame(load_or_outcomes(source)) for name, source in find_sources(run).items()}
+
+
+def find_sources(run: Recorded) -> dict[str, Recorded]:
+    """Return the recorded runs that the manifest names, by their folders."""
+    runs = {}
     for name in run.manifest["runs"]:
         folder = run.folder.parent / name
         manifest = read_json(folder / f"{SOURCE}{MANIFEST}")
-        frames[name] = to_frame(load_or_outcomes(Recorded(folder, SOURCE, manifest, run.root)))
-    return frames
+        runs[name] = Recorded(folder, SOURCE, manifest, run.root)
+    return runs
+
+
+def find_recorded(root: Path = ROOT) -> Recorded:
+    """Return the recorded comparison that the notebook shows."""
+    folder = root / "results" / RECORDED
+    return Recorded(folder, NAME, read_json(folder / f"{NAME}{MANIFEST}"), root)
 
 
 def build(frames: Mapping[str, pd.DataFrame], run: Recorded) -> Table:
@@ -94,11 +107,11 @@ def build(frames: Mapping[str, pd.DataFrame], run: Recorded) -> Table:
     if len(within):
         table = format_rows(within)
         parts["Systems of the same run, in points"] = table
-        facts |= facts_of_rows(table, "{comparison}", FORMS)
+        facts |= facts_of_rows(table, "{run}: {comparison}", FORMS)
     labelled = {heading: with_labels(part) for heading, part in parts.items()}
     rows = pd.concat([methods, repeated, within], ignore_index=True)
     rows = rows.rename(columns={"seed": "run"})
-    return Table("related_readers", rows, labelled, notes(len(counted)), facts, digits=4)
+    return Table(NAME, rows, labelled, notes(len(counted)), facts, digits=4)
 
 
 def notes(n_counted: int) -> list[str]:
@@ -176,10 +189,13 @@ def format_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 def record(backbone: Path, runs: Sequence[str], root: Path = ROOT) -> Recorded:
     """Write the manifest of these runs of a backbone into the last one's folder."""
+    repeated = sorted({name for name in runs if runs.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)}: named twice; name each run once")
     folder = backbone / runs[-1]
     source = read_json(folder / f"{SOURCE}{MANIFEST}")
     manifest = {name: source[name] for name in ("commit", "parameters", "data")}
-    run = Recorded(folder, "related_readers", manifest | {"runs": list(runs)}, root)
+    run = Recorded(folder, NAME, manifest | {"runs": list(runs)}, root)
     write_json(run.file("manifest.json"), run.manifest)
     return run
 
