@@ -62,6 +62,41 @@ def test_a_backbone_without_these_questions_has_no_row():
     assert built.rows.model.tolist() == ["small"]
 
 
+def build_with_readers(*readers):
+    """The table of two questions about documents, with readers of a large test."""
+    small = frame("RAG trained", [("q1", True, True), ("q2", True, True)])
+    seeds = {str(seed): frame("RAG trained", rows) for seed, rows in enumerate(readers, 1)}
+    return own_documents.build({"own-toy-small": ("small", small)}, {"large": seeds})
+
+
+ANSWERS = [("q1", True, True), ("q2", True, False)]
+
+
+def test_a_mean_over_readers_that_answered_every_question_is_built():
+    rows = build_with_readers(ANSWERS, ANSWERS[::-1]).rows
+    assert rows[rows.searched == own_documents.LARGE].right.tolist() == [50.0]
+
+
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [
+        (ANSWERS[:1], "has 0 answers to 'q2'"),
+        ([], "has 0 answers to 'q1'"),
+        ([*ANSWERS, ANSWERS[0]], "has 2 answers to 'q1'"),
+    ],
+)
+def test_a_reader_without_one_answer_to_each_question_is_an_error(other, fault):
+    with pytest.raises(ValueError, match=fault) as raised:
+        build_with_readers(ANSWERS, other)
+    sentence = str(raised.value)
+    assert sentence.startswith("own documents (toy, large): seed 2 must answer each of 2 questions")
+
+
+def test_questions_that_all_readers_lack_are_an_error_too():
+    with pytest.raises(ValueError, match="seed 1 .* has 0 answers to 'q2'"):
+        build_with_readers(ANSWERS[:1], ANSWERS[:1])
+
+
 @pytest.mark.parametrize(
     ("name", "is_own"), [("own-squad-x", True), ("own-documents", False), ("seed-1", False)]
 )

@@ -5,7 +5,7 @@ some test questions. In the large test, trained readers answered the same questi
 passages. There the search is harder, so their accuracy is a lower bound for the small folder.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -57,7 +57,11 @@ def build(
                 rows.append((*run, COMMON, *estimate(shared.normalised.astype(float))))
     for documents, ids in questions.items():
         for backbone, frames in readers.items():
-            for searched, right in read_in_large_test(frames, ids):
+            by_seed = list_answers(frames, ids)
+            if not any(map(len, by_seed.values())):
+                continue  # the large test of this backbone has other questions
+            check_answers(by_seed, ids, f"{documents}, {backbone}")
+            for searched, right in read_in_large_test(by_seed):
                 reader = (documents, backbone, label_of(RAG_TRAINED), searched)
                 rows.append((*reader, *estimate(right)))
     table = pd.DataFrame(rows, columns=COLUMNS)
@@ -69,14 +73,32 @@ def build(
     return Table(PLACE.name, table, {"Right answers in %": shown}, [NOTE], facts)
 
 
-def read_in_large_test(
-    frames: Mapping[str, pd.DataFrame], ids: set[str]
-) -> Iterator[tuple[str, pd.Series]]:
-    """Yield how often each of these questions is answered, over all training runs of a reader."""
-    of_runs = [
-        frame[(frame.system == RAG_TRAINED) & frame.id.isin(ids)] for frame in frames.values()
-    ]
-    answers = pd.concat(of_runs)
+def list_answers(
+    frames: Mapping[str, pd.DataFrame], ids: Collection[str]
+) -> dict[str, pd.DataFrame]:
+    """Return the answers of each training run of a reader to these questions."""
+    by_seed = {}
+    for seed, frame in frames.items():
+        by_seed[seed] = frame[(frame.system == RAG_TRAINED) & frame.id.isin(ids)]
+    return by_seed
+
+
+def check_answers(by_seed: Mapping[str, pd.DataFrame], ids: Collection[str], reader: str) -> None:
+    """Raise an error unless each training run of a reader answered each question once."""
+    for seed, of_seed in by_seed.items():
+        counts = of_seed.id.value_counts().reindex(sorted(ids), fill_value=0)
+        wrong = counts[counts != 1]
+        if len(wrong):
+            raise ValueError(
+                f"own documents ({reader}): seed {seed} must answer each of {len(ids)} questions "
+                f"once, but has {wrong.iloc[0]} answers to {wrong.index[0]!r}; "
+                "record its other answers, or leave this seed out"
+            )
+
+
+def read_in_large_test(by_seed: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, pd.Series]]:
+    """Yield how often each question is answered correctly, over all training runs of a reader."""
+    answers = pd.concat(by_seed.values())
     answers = answers.assign(right=answers.normalised.astype(float))
     found = answers[answers.found_first.astype(bool)]
     for searched, chosen in ((LARGE, answers), (FOUND, found)):
