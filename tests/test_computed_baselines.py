@@ -89,7 +89,7 @@ def expanded_readers():
     """Two readers of expanded queries, compared with each; a third seed has no partner."""
     answers = {
         "6": ([1, 0, 0], [-0.1, -0.9, -0.2]),
-        "7": ([0, 1, 1], [-0.5, -0.3, None]),
+        "7": ([0, 1, 1], [-0.5, -0.3, -0.4]),
         "8": ([0, 0, 0], [0, 0, 0]),
     }
     frames = {}
@@ -115,7 +115,7 @@ def verified_readers():
     answers = {
         "7": ([0, 0, 0, 0], [9, 9, 9, 9]),
         "8": ([1, 0, 1, 1], [2.6, 1.0, 0.9, 0.2]),
-        "9": ([0, 1, 0, 0], [2.5, 1.1, float("nan"), 0.3]),
+        "9": ([0, 1, 0, 0], [2.5, 1.1, 0.7, 0.3]),
     }
     frames = {}
     for seed, (right, weights) in answers.items():

@@ -97,6 +97,19 @@ def test_of_equally_scored_answers_the_first_counts(two_readers):
     assert baselines.choose_higher(*two_readers)["nq", "nq-3"] == 0
 
 
+@pytest.mark.parametrize(("which", "number"), [("first", 0), ("second", 1)])
+def test_an_answer_without_a_score_is_an_error_that_names_the_question(two_readers, which, number):
+    two_readers[number].loc[("nq", "nq-2"), "score"] = None
+    with pytest.raises(ValueError, match=f"question 'nq-2' of nq: the answer of the {which} of"):
+        baselines.choose_higher(*two_readers)
+
+
+def test_a_missing_score_of_a_question_that_only_one_reader_answered_does_not_matter(two_readers):
+    first, second = two_readers
+    first.loc[("nq", "nq-0"), "score"] = None  # the second reader did not answer it
+    assert len(baselines.choose_higher(first, second)) == 3
+
+
 def test_a_reader_is_paired_with_the_next_and_the_last_with_the_first():
     frames = {}
     for seed, likelihood in (("1", -0.3), ("2", -0.2), ("3", -0.1)):

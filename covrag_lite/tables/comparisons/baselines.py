@@ -142,6 +142,23 @@ def answers_of(frame: pd.DataFrame, system: str, score: str) -> pd.DataFrame:
 
 
 def choose_higher(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
-    """Return whether the answer with the higher score is right; of ties the first one."""
+    """Return whether the answer with the higher score is right; of ties the first one.
+
+    An answer without a score is an error: it is neither the higher nor the lower one.
+    """
     first, second = first.align(second, join="inner", axis=0)
+    _check_scores(first, "first")
+    _check_scores(second, "second")
     return first.right.where(~(second.score > first.score), second.right)
+
+
+def _check_scores(answers: pd.DataFrame, which: str) -> None:
+    """Raise an error that names the first question whose answer has no score."""
+    unscored = answers.index[answers.score.isna()]
+    if len(unscored):
+        dataset, question = unscored[0]
+        raise ValueError(
+            f"question {question!r} of {dataset}: the answer of the {which} of two readers has no "
+            f"score ({len(unscored)} such questions), so the higher score cannot be chosen; use an "
+            "engine that reports likelihoods, and forced verdicts, or leave out one of the readers"
+        )
