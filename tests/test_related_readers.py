@@ -16,6 +16,7 @@ from covrag_lite.runs.predictions import save_predictions
 from covrag_lite.systems.names import COV_RAG, EXPANSION, EXPANSION_COMBINED, RAG_TRAINED
 from covrag_lite.tables import all_tables
 from covrag_lite.tables.labels import format_p
+from covrag_lite.tables.table import Table
 
 # Right (1) and wrong (0) answers of 20 questions: the first 5 are of NQ, the others of WebQ. A "-"
 # is a question that cannot be scored.
@@ -103,6 +104,16 @@ def test_a_question_that_only_one_side_answered_is_not_counted():
     facts = build(FIRST, SECOND | {FAVE: SECOND[FAVE][:12]}).facts
     assert facts[f"RAG trained → {FAVE} n"] == "12"
     assert facts[f"RAG trained → {COV_RAG} n"] == "20"
+
+
+def test_parts_of_the_runs_tables_are_joined_by_run_and_system():
+    tables = {}
+    for run, steps in (("a", 1), ("b", 2)):
+        costs = pd.DataFrame({"system": ["RAG", "CoV-RAG"], "steps": [steps, 3 * steps]})
+        tables[run] = Table("related", costs, {"Accuracy": costs[:0], "Costs per question": costs})
+    joined = readers.join_parts(tables, "Costs")
+    assert joined.loc[("b", "CoV-RAG"), "steps"] == 6
+    assert joined.index.names == ["run", "system"]
 
 
 # Holm's method.

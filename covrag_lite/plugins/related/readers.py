@@ -187,6 +187,12 @@ def format_rows(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def join_parts(tables: Mapping[str, Table], words: str) -> pd.DataFrame:
+    """Return the part with these words of each run's table, by run and system."""
+    parts = {run: table.part(words).set_index("system") for run, table in tables.items()}
+    return pd.concat(parts, names=["run"])
+
+
 def record(backbone: Path, runs: Sequence[str], root: Path = ROOT) -> Recorded:
     """Write the manifest of these runs of a backbone into the last one's folder."""
     repeated = sorted({name for name in runs if runs.count(name) > 1})
