@@ -19,7 +19,7 @@ from covrag_lite.runs.frame import outcome_of, to_frame
 from covrag_lite.runs.recorded import Parts, Recorded, check_data, load_or_outcomes, load_part
 from covrag_lite.systems import names
 from covrag_lite.tables.comparisons.differences import (
-    difference,
+    difference_over_seeds,
     facts_by_seed,
     format_comparisons,
     format_corrected,
@@ -27,7 +27,7 @@ from covrag_lite.tables.comparisons.differences import (
 from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.labels import format_p, with_labels
-from covrag_lite.tables.mixture import MARGIN
+from covrag_lite.tables.planned import MARGIN, NOT_SETTLED, is_equivalent
 from covrag_lite.tables.table import Table
 from covrag_lite.tables.verifier import format_area
 
@@ -144,7 +144,7 @@ def right_by(prediction: Prediction, rule: str) -> bool | None:
 
 def compare(outcomes: pd.DataFrame, before: str, after: str, seed: str) -> dict:
     """Compare two columns by question."""
-    return difference(before, after, ALL_SETS, seed, [outcomes])
+    return difference_over_seeds(before, after, ALL_SETS, seed, [outcomes])
 
 
 def judge(low: float, high: float) -> str:
@@ -152,9 +152,9 @@ def judge(low: float, high: float) -> str:
     verdicts = []
     if low > 0:
         verdicts.append("helps")
-    if -MARGIN <= low and high <= MARGIN:
+    if is_equivalent(low, high):
         verdicts.append(f"equivalent within ±{MARGIN} points")
-    return " and ".join(verdicts) or "not settled"
+    return " and ".join(verdicts) or NOT_SETTLED
 
 
 def verified_rows(predictions: Sequence[Prediction]) -> pd.DataFrame:
