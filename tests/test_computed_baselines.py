@@ -11,6 +11,7 @@ from covrag_lite.tables.comparisons.baselines import (
 )
 from covrag_lite.tables.comparisons.differences import compare_systems
 from covrag_lite.tables.comparisons.pairs import (
+    ALL_EXPANDED_READERS,
     ALL_SETS,
     BASELINE,
     EXPANSION_IF_FLAGGED,
@@ -167,6 +168,31 @@ def test_comparisons_whose_margin_was_planned_have_a_verdict(verified_readers):
     assert facts[f"{to_two_readers} 8 verdict"] == "not settled"
 
 
+def test_the_second_pair_was_expected_to_help(verified_readers):
+    seeds = {"10": verified_readers["8"], "11": verified_readers["9"]}
+    facts = build_seeds(seeds).facts
+    name = f"{TWO_EXPANDED_READERS} → {TWO_EXPANDED_READERS_COMBINED} 10 verdict"
+    assert facts[name] == "not settled"
+
+
+def test_all_complete_readers_are_compared_with_a_verified_pair(verified_readers):
+    """Readers 6 to 9 are all right about question 1 or 2; the highest likelihood decides."""
+    for seed, likelihood in {"6": -0.5, "7": -0.4, "8": -0.3, "9": -0.2}.items():
+        verified_readers[seed]["kept_likelihood"] = likelihood
+    outcomes = build_outcomes(verified_readers)
+    assert outcomes["8"][ALL_EXPANDED_READERS].tolist() == [0, 1, 0, 0]  # as reader 9
+    assert ALL_EXPANDED_READERS not in outcomes["6"]
+
+
+def test_a_reader_of_a_part_of_the_questions_is_none_of_all(verified_readers):
+    for seed, likelihood in {"6": -0.5, "7": -0.4, "8": -0.3, "9": -0.2}.items():
+        verified_readers[seed]["kept_likelihood"] = likelihood
+    frame = verified_readers["9"]
+    verified_readers["9"] = frame[frame.id != "nq-1"]
+    right = build_outcomes(verified_readers)["8"][ALL_EXPANDED_READERS]
+    assert right.tolist() == [1, 0, 1, 1]  # as reader 8
+
+
 def test_a_verified_reader_without_a_partner_has_no_second_one(verified_readers):
     del verified_readers["9"]
     outcomes = build_outcomes(verified_readers)
@@ -203,6 +229,12 @@ def test_queries_are_expanded_where_the_verifier_flags_an_answer(expansion):
 
 def test_as_many_queries_are_expanded_where_answers_are_unlikely(expansion):
     assert expand_some_queries(expansion)[EXPANSION_IF_UNLIKELY].tolist() == [1, 1, 1, 1]
+
+
+def test_queries_are_expanded_among_the_verified_questions_only(expansion):
+    is_unverified = (expansion.system == OURS_NO_CHAIN) & expansion.id.isin(["nq-2", "nq-3"])
+    outcomes = expand_some_queries(expansion[~is_unverified])
+    assert outcomes[EXPANSION_IF_FLAGGED].to_dict() == {("nq", "nq-0"): 1, ("nq", "nq-1"): 0}
 
 
 def test_both_ways_to_expand_some_queries_are_compared(expansion):

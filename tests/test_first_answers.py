@@ -95,6 +95,25 @@ def test_two_adapters_are_also_judged_by_set():
     assert set(rows["answers of"]) == {"RAG trained, w/o chain"}
 
 
+def test_the_stand_in_with_the_most_verdicts_is_judged():
+    """A seed without the system of the last answer has the same verdicts in two others."""
+    few = make_frame({names.TWO_ADAPTERS_NO_CHAIN_COMBINED: [1, 0]}, ["nq"] * 2)
+    many = make_frame({names.EXPANSION_COMBINED: [1, 0, 0]}, ["nq"] * 3)
+    overall = next(judge_rows(pd.concat([few, many]), "10"))
+    assert (overall["answers of"], overall["n"]) == ("RAG trained, w/o chain", 3)
+
+
+def test_a_stand_in_is_not_needed_next_to_the_system_itself():
+    right = {names.TWO_ADAPTERS_NO_CHAIN: [1, 0], names.EXPANSION_COMBINED: [1, 0]}
+    rows = pd.DataFrame(judge_rows(make_frame(right, ["nq"] * 2), "6"))
+    assert rows.set.tolist().count("all") == 1
+
+
+def test_the_second_search_of_a_stand_in_is_not_shown():
+    frame = make_frame({names.EXPANSION_COMBINED: [1, 0]}, ["nq"] * 2)
+    assert list(search_rows(frame, "10")) == []
+
+
 def test_answers_without_a_verifier_score_are_left_out(answers):
     row = judge(answers.assign(verifier_score=[0.9, None, 0.2, 0.2, 0.2]))
     assert row["n"] == 4

@@ -7,7 +7,11 @@ from comparison_frames import make_frame
 from covrag_lite.systems import names
 from covrag_lite.tables import mixture
 from covrag_lite.tables.comparisons import baselines
-from covrag_lite.tables.comparisons.differences import compare_systems
+from covrag_lite.tables.comparisons.differences import (
+    compare_systems,
+    select_main,
+    select_poolable,
+)
 from covrag_lite.tables.comparisons.pairs import (
     ALL_SETS,
     BASELINE,
@@ -89,12 +93,12 @@ def two_readers():
 
 
 def test_the_answer_with_the_higher_score_is_chosen_question_by_question(two_readers):
-    right = baselines.choose_higher(*two_readers).sort_index()
+    right = baselines.choose_higher(*two_readers).right.sort_index()
     assert right.to_dict() == {("nq", "nq-1"): 1, ("nq", "nq-2"): 1, ("nq", "nq-3"): 0}
 
 
 def test_of_equally_scored_answers_the_first_counts(two_readers):
-    assert baselines.choose_higher(*two_readers)["nq", "nq-3"] == 0
+    assert baselines.choose_higher(*two_readers).right["nq", "nq-3"] == 0
 
 
 @pytest.mark.parametrize(("which", "number"), [("first", 0), ("second", 1)])
@@ -181,3 +185,38 @@ def test_two_systems_are_compared_on_the_questions_that_both_answered():
     table = compare_pairs(pd.DataFrame(rows))
     assert table.n.tolist() == [1, 1, 1]
     assert table.gained.tolist() == [0, 0, 0]
+
+
+# Which seeds are pooled.
+
+
+def outcomes_of(**n_questions):
+    """Outcome tables by seed, with so many questions each."""
+    return {seed[1:]: pd.DataFrame(index=range(n)) for seed, n in n_questions.items()}
+
+
+def test_the_largest_group_of_seeds_with_equally_many_questions_is_pooled():
+    tables = outcomes_of(s1=9, s2=5, s3=5)
+    assert list(select_poolable(BASELINE, names.EXPANSION, tables)) == ["2", "3"]
+
+
+def test_of_equally_large_groups_the_one_with_more_questions_is_pooled():
+    tables = outcomes_of(s1=5, s2=9)
+    assert list(select_poolable(BASELINE, names.EXPANSION, tables)) == ["2"]
+
+
+def test_a_verifier_of_few_verdicts_is_not_pooled_with_others():
+    tables = outcomes_of(s7=5, s8=9, s9=9)
+    assert list(select_poolable(BASELINE, names.EXPANSION_COMBINED, tables)) == ["7"]
+    assert list(select_poolable(BASELINE, names.EXPANSION, tables)) == ["8", "9"]
+
+
+def test_verifiers_of_few_verdicts_are_pooled_if_there_is_no_other():
+    tables = outcomes_of(s8=9, s9=9)
+    assert list(select_poolable(BASELINE, names.EXPANSION_COMBINED, tables)) == ["8", "9"]
+
+
+def test_the_main_row_is_not_of_a_verifier_of_few_verdicts():
+    row = {"from": BASELINE, "to": names.EXPANSION_COMBINED, "set": ALL_SETS}
+    rows = pd.DataFrame([row | {"seed": "7", "n": 5}, row | {"seed": "8", "n": 9}])
+    assert select_main(rows).seed.tolist() == ["7"]

@@ -2,7 +2,12 @@
 
 import pytest
 
-from covrag_lite.tables.planned import judge_equivalence, judge_gain, judge_shrinking
+from covrag_lite.tables.planned import (
+    judge_equivalence,
+    judge_gain,
+    judge_help,
+    judge_shrinking,
+)
 
 UNKNOWN = float("nan")
 
@@ -51,3 +56,17 @@ def test_a_gain_shrinks_if_the_interval_lies_below_zero(low, high, verdict):
 )
 def test_a_gain_is_as_large_as_needed_or_smaller_or_unsettled(difference, low, high, verdict):
     assert judge_gain(difference, low, high, needed=1.0) == verdict
+
+
+@pytest.mark.parametrize(
+    "low, high, expected",
+    [
+        (0.1, 0.9, "helps"),
+        (0.1, 0.7, "helps and equivalent within ±0.75 points"),
+        (-0.1, 0.7, "equivalent within ±0.75 points"),
+        (-0.1, 0.8, "not settled"),
+        (-0.8, -0.1, "not settled"),
+    ],
+)
+def test_a_system_that_was_expected_to_help(low, high, expected):
+    assert judge_help(low, high) == expected

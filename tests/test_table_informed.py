@@ -92,17 +92,3 @@ def test_searches_are_compared_where_both_revise(table):
     rows = table.part("second search").set_index(["verifier", "questions"])
     assert rows.loc[(GUESS, BOTH_REVISE), ["n", "in the last, %"]].tolist() == ["2", "0.0"]
     assert rows.loc[(KNOWING, BOTH_REVISE), ["n", "in the last, %"]].tolist() == ["2", "50.0"]
-
-
-@pytest.mark.parametrize(
-    "low, high, expected",
-    [
-        (0.1, 0.9, "helps"),
-        (0.1, 0.7, "helps and equivalent within ±0.75 points"),
-        (-0.1, 0.7, "equivalent within ±0.75 points"),
-        (-0.1, 0.8, "not settled"),
-        (-0.8, -0.1, "not settled"),
-    ],
-)
-def test_the_verdict_follows_the_rule_of_the_plan(low, high, expected):
-    assert informed.judge(low, high) == expected

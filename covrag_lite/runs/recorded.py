@@ -5,6 +5,7 @@ to the data from which they are made: `<table>.predictions.jsonl.xz` (for Table 
 retriever, for Table 3 the judges' verdicts).
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,20 @@ def find(root: Path = config.ROOT) -> list[Recorded]:
 
 def find_under(folder: Path, root: Path = config.ROOT) -> list[Recorded]:
     """Find all recorded runs in a folder and its subfolders."""
-    return _read_manifests(sorted(folder.glob(f"**/*{MANIFEST}")), root)
+    return _read_manifests(sorted(folder.glob(f"**/*{MANIFEST}"), key=by_number), root)
+
+
+def by_number(path: Path) -> list[list[str | int]]:
+    """Return a key that sorts paths with their numbers as numbers.
+
+    >>> sorted([Path("seed-10"), Path("seed-9")], key=by_number)[0].name
+    'seed-9'
+    """
+    key = []
+    for part in path.parts:
+        texts_and_numbers = re.split(r"(\d+)", part)
+        key.append([int(text) if text.isdecimal() else text for text in texts_and_numbers])
+    return key
 
 
 def find_in(folder: Path, root: Path = config.ROOT) -> list[Recorded]:

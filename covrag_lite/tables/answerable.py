@@ -129,7 +129,7 @@ def compare(frames: Mapping[str, pd.DataFrame]) -> list[dict]:
     for before, after in COMPARISONS:
         tables = select_pair(outcomes, before, after)
         if tables:
-            tables = select_poolable(tables)
+            tables = select_poolable(before, after, tables)
             seeds = ", ".join(tables)
             row = difference_over_seeds(before, after, ALL_SETS, seeds, list(tables.values()))
             rows.append(row)

@@ -27,7 +27,7 @@ from covrag_lite.tables.comparisons.differences import (
 from covrag_lite.tables.comparisons.pairs import ALL_SETS, METRIC
 from covrag_lite.tables.facts import facts_of_rows
 from covrag_lite.tables.labels import format_p, with_labels
-from covrag_lite.tables.planned import MARGIN, NOT_SETTLED, is_equivalent
+from covrag_lite.tables.planned import MARGIN, judge_help
 from covrag_lite.tables.table import Table
 from covrag_lite.tables.verifier import format_area
 
@@ -105,7 +105,7 @@ def build(parts: Parts, run: Recorded) -> Table:
         "The second search": searches,
     }
     facts = facts_by_seed("", planned) | facts_by_seed("", others)
-    facts["verdict"] = judge(rows.low[0], rows.high[0])
+    facts["verdict"] = judge_help(rows.low[0], rows.high[0])
     facts |= facts_of_rows(judges, "judge of {verifier}")
     facts |= facts_of_rows(searches, "search of {verifier}, {questions}")
     notes = [*NOTES, f"Informed revisions next to revisions with guesses: {facts['verdict']}."]
@@ -145,16 +145,6 @@ def right_by(prediction: Prediction, rule: str) -> bool | None:
 def compare(outcomes: pd.DataFrame, before: str, after: str, seed: str) -> dict:
     """Compare two columns by question."""
     return difference_over_seeds(before, after, ALL_SETS, seed, [outcomes])
-
-
-def judge(low: float, high: float) -> str:
-    """Return what the interval of the first planned difference says, by the rule in the plan."""
-    verdicts = []
-    if low > 0:
-        verdicts.append("helps")
-    if is_equivalent(low, high):
-        verdicts.append(f"equivalent within ±{MARGIN} points")
-    return " and ".join(verdicts) or NOT_SETTLED
 
 
 def verified_rows(predictions: Sequence[Prediction]) -> pd.DataFrame:

@@ -57,6 +57,7 @@ SYSTEM_LABELS = {
     pairs.EXPANSION_IF_UNLIKELY: "Query expansion where likelihood is low",
     pairs.TWO_EXPANDED_READERS: "Query expansion, two readers",
     pairs.TWO_EXPANDED_READERS_COMBINED: "Query expansion, two readers + verifier choice",
+    pairs.ALL_EXPANDED_READERS: "Query expansion, all readers",
     pairs.TWO_PLAIN_READERS: "Two readers, one search",
     pairs.TWO_READERS_ONE_SEARCH: "Two readers, one search, score-combined",
     pairs.TWO_READERS_NEXT: "Two readers, next five passages, score-combined",

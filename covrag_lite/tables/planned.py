@@ -28,6 +28,19 @@ def judge_equivalence(low: float, high: float) -> str:
     return NOT_SETTLED
 
 
+def judge_help(low: float, high: float) -> str:
+    """Return what an interval says about a system that was expected to help.
+
+    Both can hold: a gain that is above zero and too small to matter.
+    """
+    verdicts = []
+    if low > 0:
+        verdicts.append("helps")
+    if is_equivalent(low, high):
+        verdicts.append(f"equivalent within ±{MARGIN} points")
+    return " and ".join(verdicts) or NOT_SETTLED
+
+
 def judge_shrinking(low: float, high: float) -> str:
     """Return what the interval of a difference of two gains says."""
     if high < 0:

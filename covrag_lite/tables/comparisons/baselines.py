@@ -4,12 +4,14 @@ They are added as columns to the outcome tables of the systems (`runs.frame.outc
 """
 
 from collections.abc import Mapping
+from functools import reduce
 
 import pandas as pd
 
 from covrag_lite.runs.frame import KEY, outcome_table
 from covrag_lite.systems import names
 from covrag_lite.tables.comparisons.pairs import (
+    ALL_EXPANDED_READERS,
     EXPANSION_IF_FLAGGED,
     EXPANSION_IF_UNLIKELY,
     METRIC,
@@ -81,9 +83,9 @@ def expand_some_queries(frame: pd.DataFrame) -> dict[str, pd.Series]:
 
     These are the queries that the verifier flags, or as many with the lowest likelihood.
     """
-    plain = rows_of(frame, names.RAG_TRAINED)
-    expanded = rows_of(frame, names.EXPANSION)
-    verified = rows_of(frame, OURS_NO_CHAIN)
+    verified = rows_of(frame, OURS_NO_CHAIN)  # of a seed that ended early, only some questions
+    plain = rows_of(frame, names.RAG_TRAINED).loc[verified.index]
+    expanded = rows_of(frame, names.EXPANSION).loc[verified.index]
     flagged = verified.revised.astype(bool)
     unlikely = plain.likelihood.astype(float).rank(method="first") <= flagged.sum()
     outcomes = {}
@@ -101,15 +103,31 @@ def _add_expanded_readers(
 ) -> None:
     """Add to both seeds of a pair what two readers of expanded queries reach.
 
-    Expanded queries are the same for both, so seeds are paired two by two.
+    Expanded queries are the same for both, so seeds are paired two by two. A pair with a verifier
+    is also compared with all readers.
     """
     seeds = [seed for seed in tables if names.EXPANSION in tables[seed]]
+    complete = with_most_answers(tables, names.EXPANSION)
     for pair in zip(seeds[::2], seeds[1::2]):
         for baseline, (system, score) in EXPANDED_READERS.items():
             if all(system in tables[seed] for seed in pair):
                 first, second = (answers_of(frames[seed], system, score) for seed in pair)
                 for seed in pair:
-                    tables[seed][baseline] = choose_higher(first, second)
+                    tables[seed][baseline] = choose_higher(first, second).right
+        if TWO_EXPANDED_READERS_COMBINED in tables[pair[0]]:
+            answers = [
+                answers_of(frames[seed], names.EXPANSION, "kept_likelihood") for seed in complete
+            ]
+            for seed in pair:
+                tables[seed][ALL_EXPANDED_READERS] = reduce(choose_higher, answers).right
+
+
+def with_most_answers(tables: Mapping[str, pd.DataFrame], system: str) -> list[str]:
+    """Return the seeds of a system, without those that answered fewer questions than others."""
+    answered = {
+        seed: table[system].notna().sum() for seed, table in tables.items() if system in table
+    }
+    return [seed for seed in answered if answered[seed] == max(answered.values())]
 
 
 def _add_plain_readers(
@@ -120,18 +138,14 @@ def _add_plain_readers(
     Plain readers all read the same passages. The last seed is paired with the first. A seed that
     answered fewer questions than others is left out.
     """
-    answered = {
-        seed: table[names.RAG_TRAINED].notna().sum()
-        for seed, table in tables.items()
-        if names.RAG_TRAINED in table
-    }
-    seeds = [seed for seed in answered if answered[seed] == max(answered.values())]
+    seeds = with_most_answers(tables, names.RAG_TRAINED)
     for seed, other in zip(seeds, seeds[1:] + seeds[:1]):
         if seed != other:
-            tables[seed][TWO_PLAIN_READERS] = choose_higher(
+            answers = choose_higher(
                 answers_of(frames[seed], names.RAG_TRAINED, "likelihood"),
                 answers_of(frames[other], names.RAG_TRAINED, "likelihood"),
             )
+            tables[seed][TWO_PLAIN_READERS] = answers.right
 
 
 def answers_of(frame: pd.DataFrame, system: str, score: str) -> pd.DataFrame:
@@ -141,15 +155,15 @@ def answers_of(frame: pd.DataFrame, system: str, score: str) -> pd.DataFrame:
     return rows[list(columns)].rename(columns=columns).astype(float)
 
 
-def choose_higher(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
-    """Return whether the answer with the higher score is right; of ties the first one.
+def choose_higher(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Return the answers with the higher score, as `answers_of` does; of ties the first one.
 
     An answer without a score is an error: it is neither the higher nor the lower one.
     """
     first, second = first.align(second, join="inner", axis=0)
     _check_scores(first, "first")
     _check_scores(second, "second")
-    return first.right.where(~(second.score > first.score), second.right)
+    return first.where(~(second.score > first.score), second)
 
 
 def _check_scores(answers: pd.DataFrame, which: str) -> None:

@@ -3,6 +3,7 @@
 Pooled over seeds, a question counts once, by its mean: seeds repeat the training, not the question.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
@@ -11,7 +12,14 @@ import pandas as pd
 
 from covrag_lite import metrics
 from covrag_lite.tables.comparisons.baselines import build_outcomes
-from covrag_lite.tables.comparisons.pairs import ALL_SETS, COMPARISONS, POOLED, TWO_EXPANDED
+from covrag_lite.tables.comparisons.pairs import (
+    ALL_SETS,
+    CHOSEN_BY_VERIFIER,
+    COMPARISONS,
+    FEW_VERDICTS,
+    POOLED,
+    SHARED_BY_PAIR,
+)
 from covrag_lite.tables.facts import facts_of
 from covrag_lite.tables.labels import format_p, label_of_set
 
@@ -41,24 +49,37 @@ def select_pair(
     for seed, table in outcomes.items():
         if before in table and after in table:
             tables[seed] = table[[before, after]].dropna()
-    if {before, after} <= set(TWO_EXPANDED):
+    if {before, after} <= set(SHARED_BY_PAIR):
         return dict(list(tables.items())[::2])  # both seeds of a pair have the same outcomes
     return tables
 
 
-def select_poolable(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return the seeds that are pooled: those with the most questions.
+def select_poolable(
+    before: str, after: str, tables: Mapping[str, pd.DataFrame]
+) -> dict[str, pd.DataFrame]:
+    """Return the seeds that are pooled: the largest group with equally many questions.
 
-    A seed that answered only a part of the questions would limit all others to this part.
+    A seed that answered only a part of the questions would limit all others to this part. Seeds
+    whose verifier learnt few verdicts are left out if there are others.
     """
-    most = max(len(table) for table in tables.values())
-    return {seed: table for seed, table in tables.items() if len(table) == most}
+    similar = {
+        seed: table for seed, table in tables.items() if not has_few_verdicts(before, after, seed)
+    }
+    candidates = similar or tables
+    sizes = Counter(len(table) for table in candidates.values())
+    size = max(sizes, key=lambda n: (sizes[n], n))
+    return {seed: table for seed, table in candidates.items() if len(table) == size}
+
+
+def has_few_verdicts(before: str, after: str, seed: str) -> bool:
+    """Return whether a verifier that learnt few verdicts chooses in this comparison."""
+    return seed in FEW_VERDICTS and bool({before, after} & set(CHOSEN_BY_VERIFIER))
 
 
 def _compare_pair(before: str, after: str, tables: Mapping[str, pd.DataFrame]) -> Iterator[dict]:
     """Compare two systems over all questions and by set, each by seed and then pooled."""
     sets = tables[min(tables)].index.unique("dataset")
-    poolable = select_poolable(tables)
+    poolable = select_poolable(before, after, tables)
     for dataset in (ALL_SETS, *sets):
         of_set = tables
         if dataset != ALL_SETS:
@@ -77,11 +98,15 @@ def _compare_pair(before: str, after: str, tables: Mapping[str, pd.DataFrame]) -
 def select_main(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of each comparison's main seed: pooled, or else the one with most questions.
 
-    Of several with as many questions, the last one is taken.
+    Of several with as many questions, the last one is taken. A seed whose verifier learnt few
+    verdicts is taken only if there is no other.
     """
     overall = rows[rows.set == ALL_SETS]
-    order = overall.assign(is_pooled=overall.seed == POOLED)
-    order = order.sort_values(["is_pooled", "n"], kind="stable")
+    is_usual = [
+        not has_few_verdicts(*key) for key in zip(overall["from"], overall.to, overall.seed)
+    ]
+    order = overall.assign(is_usual=is_usual, is_pooled=overall.seed == POOLED)
+    order = order.sort_values(["is_usual", "is_pooled", "n"], kind="stable")
     main = order.groupby(["from", "to"], sort=False).seed.last()
     keys = pd.MultiIndex.from_frame(rows[["from", "to"]])
     return rows[rows.seed.to_numpy() == main.reindex(keys).to_numpy()]

@@ -13,11 +13,15 @@ from covrag_lite.tables.verifier import format_area
 
 # The verifier score from which on answers are trusted: the best one on validation questions.
 TRUSTED_FROM = 0.8
+WITHOUT_CHAIN = f"{names.RAG_TRAINED}, w/o chain"
 VERIFIED_SYSTEMS = {  # a system that verifies -> whose first answers, as recorded
     names.TWO_ADAPTERS: names.RAG_TRAINED,
     names.COV_RAG: names.COV_RAG_S,
-    names.TWO_ADAPTERS_NO_CHAIN: f"{names.RAG_TRAINED}, w/o chain",
+    names.TWO_ADAPTERS_NO_CHAIN: WITHOUT_CHAIN,
 }
+# Systems with the same first answers and the same verdicts on them, for seeds that did not run
+# `names.TWO_ADAPTERS_NO_CHAIN`. The one with the most verdicts is used.
+STAND_INS = (names.TWO_ADAPTERS_NO_CHAIN_COMBINED, names.EXPANSION_COMBINED)
 SHOWN_BY_SET = (names.TWO_ADAPTERS, names.TWO_ADAPTERS_NO_CHAIN)
 
 
@@ -26,7 +30,7 @@ def judge_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
 
     Some systems also have one row per question set.
     """
-    for system, rows in first_answers(frame):
+    for system, rows in judged_answers(frame):
         about = {"answers of": VERIFIED_SYSTEMS[system]}
         sets = {ALL_SETS: rows}
         if system in SHOWN_BY_SET:
@@ -45,7 +49,7 @@ JUDGES = {WITH_SCORES: names.TWO_ADAPTERS, WITHOUT_SCORES: names.TWO_ADAPTERS_NO
 
 def judge_difference_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
     """Compare the AUROC of both verifiers, and of each with the likelihood, on the same answers."""
-    rows_of = dict(first_answers(frame))
+    rows_of = dict(judged_answers(frame))
     judged = {}
     for judge, system in JUDGES.items():
         if system in rows_of:
@@ -129,10 +133,27 @@ def search_rows(frame: pd.DataFrame, seed: str) -> Iterator[dict]:
         yield row
 
 
+def judged_answers(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Return first answers with their verdicts, as `first_answers` does, or those of a stand-in."""
+    systems = dict(first_answers(frame))
+    yield from systems.items()
+    if names.TWO_ADAPTERS_NO_CHAIN not in systems:
+        stand_ins = [verified_rows(frame, system) for system in STAND_INS]
+        rows = max(stand_ins, key=len)
+        if not rows.empty:
+            yield names.TWO_ADAPTERS_NO_CHAIN, rows
+
+
 def first_answers(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Return each system that verifies, with its first answers that are scored and verified."""
-    is_verified = frame.first_whole.notna() & frame.verifier_score.notna()
     for system in VERIFIED_SYSTEMS:
-        rows = frame[(frame.system == system) & is_verified]
+        rows = verified_rows(frame, system)
         if not rows.empty:
-            yield system, rows.assign(verifier_score=rows.verifier_score.astype(float))
+            yield system, rows
+
+
+def verified_rows(frame: pd.DataFrame, system: str) -> pd.DataFrame:
+    """Return a system's rows whose first answer is scored and verified."""
+    is_verified = frame.first_whole.notna() & frame.verifier_score.notna()
+    rows = frame[(frame.system == system) & is_verified]
+    return rows.assign(verifier_score=rows.verifier_score.astype(float))
