@@ -21,7 +21,7 @@ from covrag_lite import metrics
 from covrag_lite.config import ROOT
 from covrag_lite.files import describe_error, read_json, write_json
 from covrag_lite.plugins.related.names import FAVE
-from covrag_lite.runs.frame import to_frame
+from covrag_lite.runs.frame import outcome_table, to_frame
 from covrag_lite.runs.recorded import MANIFEST, Recorded, load_or_outcomes
 from covrag_lite.systems import names
 from covrag_lite.tables.accuracy import in_order
@@ -127,13 +127,12 @@ def notes(n_counted: int) -> list[str]:
 
 
 def outcomes_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return whether each question is answered correctly, one column per system.
+    """Return whether each question is answered correctly, with the systems in their order.
 
     Questions that cannot be scored are left out.
     """
-    scored = frame[frame[METRIC].notna()]
-    outcomes = scored.pivot(index=["dataset", "id"], columns="system", values=METRIC)
-    return outcomes.astype(float)[in_order(outcomes.columns)]
+    outcomes = outcome_table(frame, METRIC)
+    return outcomes[in_order(outcomes.columns)]
 
 
 def compare_with_reader(outcomes: Outcomes) -> Iterator[dict]:
