@@ -212,3 +212,21 @@ def test_readers_alone_have_no_verdicts():
     assert list(mixture.build_arms(arms, readers).parts) == [
         *["Accuracy", "Paired differences, in points"]
     ]
+
+
+def test_the_papers_form_is_also_compared_by_set():
+    sets = ["nq", "nq", "webq", "webq"]
+    again = make_frame({names.RAG_TRAINED: [0, 0, 1, 0]}, sets)
+    paper = make_frame({names.COV_RAG_S: [0, 0, 0, 0], names.COV_RAG: [1, 0, 0, 0]}, sets)
+    recorded = {"3": make_frame({names.RAG_TRAINED: [0, 0, 0, 0]}, sets)}
+    table = mixture.build_arms({("again", "3"): again, ("paper", "1"): paper}, recorded)
+    rows = table.part("by question set").set_index("set")
+    assert rows.difference.to_dict() == {"NQ": "+50.0", "WebQ": "-50.0"}
+    assert table.facts["RAG trained again → paper, final answer NQ pooled"] == "+50.0"
+
+
+def test_without_the_papers_form_there_is_no_comparison_by_set():
+    again = make_frame({names.RAG_TRAINED: FIRST}, SETS)
+    recorded = {"3": make_frame({names.RAG_TRAINED: FINAL}, SETS)}
+    table = mixture.build_arms({("again", "3"): again}, recorded)
+    assert not [heading for heading in table.parts if "by question set" in heading]

@@ -42,6 +42,7 @@ LATER_SEEDS = ("4", "5", "6", "7")
 READER_SEEDS = ("1", "2", "3", *LATER_SEEDS)
 ANSWERS = {names.COV_RAG_S: "first answer", names.COV_RAG: "final answer"}
 PAPER_ARM = "paper"
+PAPER_FORM = f"{PAPER_ARM}, {ANSWERS[names.COV_RAG]}"  # the paper's mixture and its final answer
 ZERO = 1e-9  # a mean of seeds that is closer to 0 differs from it only by rounding
 COMMON_STEP = 420  # of means over 1 to 7 seeds: the least common multiple of these numbers
 NOTES = (
@@ -68,6 +69,11 @@ def build_arms(arms: Arms, recorded: Mapping[str, pd.DataFrame]) -> Table:
     # An accuracy is a fact without an ending, as a difference is.
     facts = facts_by_seed("", accuracies.rename(columns={"accuracy": "difference"}))
     facts |= facts_by_seed("", differences)
+    by_set = pd.DataFrame(list(compare_by_set(outcomes)))
+    if len(by_set):
+        differences_by_set = format_differences(by_set)
+        parts["The paper's form by question set, in points"] = with_labels(differences_by_set)
+        facts |= facts_by_seed("", differences_by_set)
     for prefix, heading, table in (
         (
             "across seeds",
@@ -175,10 +181,7 @@ def list_pairs(systems: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def compare_all(outcomes: Outcomes) -> Iterator[dict]:
-    """Return every comparison whose sides were run, by seed and pooled.
-
-    A baseline that lacks a seed is replaced by the mean of its seeds.
-    """
+    """Return every comparison whose sides were run, by seed and pooled."""
     with_means = outcomes | {MEAN_READER: {"": mean_of_seeds(outcomes[RECORDED])}}
     later = {seed: outcomes[RECORDED][seed] for seed in outcomes[RECORDED] if seed in LATER_SEEDS}
     if later:
@@ -188,15 +191,34 @@ def compare_all(outcomes: Outcomes) -> Iterator[dict]:
         systems = with_means.get(after)
         if not baselines or not systems:
             continue
-        paired = {}
-        for seed in systems:
-            has_seed = seed in baselines
-            paired[seed] = baselines[seed] if has_seed else mean_of_seeds(baselines)
+        paired = pair_seeds(baselines, systems)
         for seed, right in systems.items():
             yield difference(before, after, seed, paired[seed], right)
         if len(systems) > 1:
             pooled = (mean_of_seeds(paired), mean_of_seeds(systems))
             yield difference(before, after, POOLED, *pooled)
+
+
+def pair_seeds(baselines: BySeed, systems: BySeed) -> dict[str, pd.Series]:
+    """Return the baseline of each seed of a system; one that lacks it has the mean of its seeds."""
+    paired = {}
+    for seed in systems:
+        has_seed = seed in baselines
+        paired[seed] = baselines[seed] if has_seed else mean_of_seeds(baselines)
+    return paired
+
+
+def compare_by_set(outcomes: Outcomes) -> Iterator[dict]:
+    """Compare the paper's form with its baseline on each question set, pooled over seeds."""
+    baselines = outcomes.get(AGAIN)
+    systems = outcomes.get(PAPER_FORM)
+    if not baselines or not systems:
+        return
+    before = mean_of_seeds(pair_seeds(baselines, systems))
+    after = mean_of_seeds(systems)
+    for dataset in before.index.unique("dataset"):
+        sides = (before.xs(dataset, level="dataset"), after.xs(dataset, level="dataset"))
+        yield difference(AGAIN, PAPER_FORM, POOLED, *sides) | {"set": dataset}
 
 
 def mean_of_seeds(by_seed: BySeed) -> pd.Series:
@@ -236,5 +258,8 @@ def to_steps(means: np.ndarray) -> np.ndarray:
 
 def format_differences(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the comparisons as people read them, and whether the systems are equivalent."""
-    table = format_comparisons(rows.assign(set=ALL_SETS, n=rows.n.map("{:,}".format)))
+    written = rows.assign(n=rows.n.map("{:,}".format))
+    if "set" not in rows:
+        written["set"] = ALL_SETS
+    table = format_comparisons(written)
     return table.assign(equivalent=["yes" if value else "no" for value in rows.equivalent])
