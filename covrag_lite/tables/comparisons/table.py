@@ -28,6 +28,7 @@ from covrag_lite.tables.comparisons.first_answers import (
 from covrag_lite.tables.comparisons.pairs import (
     ALL_SETS,
     EQUIVALENCE_PLANNED,
+    FEW_VERDICTS,
     HELP_PLANNED,
     METRIC,
 )
@@ -41,8 +42,10 @@ NOTES = (
     '"From" and "to" are the accuracies of the two systems on the same questions and seeds.',
     "Pooled: the largest group of seeds that answered equally many questions. Other seeds have a "
     "row of their own. A comparison between several readers has one row per pair of seeds.",
+)
+FEW_VERDICTS_NOTE = (
     "Where a verifier only chooses among answers, seeds 8 and 9 are not pooled with others: theirs "
-    "learnt 2,625 verdicts, the others about 8,500.",
+    "learnt 2,625 verdicts, the others about 8,500."
 )
 ACCURACIES = ["from, %", "to, %"]
 # The columns of facts, overall and by set.
@@ -76,7 +79,8 @@ def build_seeds(frames: Mapping[str, pd.DataFrame]) -> Table:
     facts |= facts_by_seed("AUROC", compared)
     files = {"json": to_json(overall)}
     plots = {"png": partial(plot, rows)}
-    return Table("claim", rows, parts, NOTES, facts, plots, files, digits=4)
+    notes = [*NOTES, FEW_VERDICTS_NOTE] if set(FEW_VERDICTS) <= set(frames) else NOTES
+    return Table("claim", rows, parts, notes, facts, plots, files, digits=4)
 
 
 def rows_of_seeds(
